@@ -1,0 +1,56 @@
+# Everything runs inside .venv, which `make setup` builds and every other target brings up to date.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+# Random workloads of `make oracle`; CI runs the default of the test itself.
+N ?= 200
+# Options handed to `millstream demo`, for example ARGS="--queries 500 --rate 1000000".
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format oracle bench bench-scale clean
+
+help:  ## show this list
+	@echo "Millstream: make targets"
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  %-14s %s\n", $$1, $$2}'
+
+setup: $(STAMP)  ## build .venv with the package and its pinned dependencies in it
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@PYTHON="$(PYTHON)" sh scripts/setup.sh "$(VENV)"
+	@touch $@
+
+demo: $(STAMP)  ## a gaming stream with two hundred queries, live in the terminal (ARGS="--queries 500")
+	@$(BIN)/millstream demo $(ARGS)
+
+test: $(STAMP)  ## all tests, the random oracle and the doctests included
+	$(BIN)/python -m pytest -q
+
+check: $(STAMP)  ## format, lint, types and layers, as CI does
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	$(BIN)/mypy --strict src
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## rewrite the sources in the common format
+	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests
+
+oracle: $(STAMP)  ## N random workloads against plain Spark (make oracle N=1000)
+	ORACLE_RUNS=$(N) $(BIN)/python -m pytest tests/oracle -q
+
+bench-scale: $(STAMP) $(VENV)/.bench-done  ## throughput and deployment latency at 1 to 1000 queries, beside plain Spark
+	$(BIN)/millstream bench scale $(ARGS)
+
+bench: bench-scale  ## every benchmark
+
+# The plots need matplotlib, which nothing else does.
+$(VENV)/.bench-done: $(STAMP)
+	@echo "installing what the plots need"
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[bench]"
+	@touch $@
+
+clean:  ## remove .venv, caches and build products
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse

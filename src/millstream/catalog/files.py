@@ -1,0 +1,183 @@
+"""The files that rows of the metastore name: buckets, answers, dead letters, group versions.
+
+A file is written before the transaction that names it and removed after the transaction that forgets it, so a file
+without a row is an orphan and a row without a file cannot be.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, bindparam, delete, func, insert, or_, select, update
+
+from millstream.catalog import tables as t
+from millstream.catalog.database import Transaction
+from millstream.catalog.records import AnswerRecord
+from millstream.catalog.statements import chunks
+from millstream.errors import EngineError
+from millstream.model.plan import AnswerFile, Bucket, BucketFile
+
+_SET_BUCKETS = (
+    update(t.bucket_files).where(t.bucket_files.c.path == bindparam("at_path")).values(buckets=bindparam("text"))
+)
+_a = t.answers.c
+_AFTER = (
+    select(t.answers)
+    .where(_a.stream == bindparam("at_stream"), _a.seq > bindparam("seq"))
+    .order_by(_a.seq)
+    .limit(bindparam("most"))
+)
+
+
+def write_buckets(buckets: Sequence[Bucket]) -> str:
+    """A file's buckets as one short text; a row for each bucket would cost more than the whole commit."""
+    rows = [[b.group, b.version, b.start, b.end, b.offset, b.length, b.cells] for b in buckets]
+    return json.dumps(rows, separators=(",", ":"))
+
+
+def read_buckets(text: str) -> tuple[Bucket, ...]:
+    return tuple([Bucket(*row) for row in json.loads(text)])
+
+
+def add_buckets(tx: Transaction, files: Sequence[BucketFile]) -> None:
+    if files:
+        rows = [
+            {
+                "path": file.path,
+                "stream": file.stream,
+                "batch": file.batch,
+                "watermark": file.watermark,
+                "buckets": write_buckets(file.buckets),
+            }
+            for file in files
+        ]
+        tx.connection.execute(insert(t.bucket_files), rows)
+
+
+def remove_buckets(tx: Transaction, replaced: Sequence[tuple[str, int]]) -> None:
+    """Take compacted buckets out of their files; a file that has none left is forgotten."""
+    offsets: dict[str, set[int]] = defaultdict(set)
+    for path, offset in replaced:
+        offsets[path].add(offset)
+    shorter, empty = [], []
+    for path, text in _bucket_texts(tx, list(offsets)).items():
+        rows = json.loads(text)
+        left = [row for row in rows if row[4] not in offsets[path]]
+        if len(rows) - len(left) != len(offsets[path]):
+            raise EngineError("INTERNAL", f"a fire replaces buckets of {path!r} that are not there")
+        if left:
+            shorter.append({"at_path": path, "text": json.dumps(left, separators=(",", ":"))})
+        else:
+            empty.append(path)
+    if shorter:
+        tx.connection.execute(_SET_BUCKETS, shorter)
+    _delete_paths(tx, t.bucket_files, empty)
+
+
+def _bucket_texts(tx: Transaction, paths: Sequence[str]) -> dict[str, str]:
+    columns = (t.bucket_files.c.path, t.bucket_files.c.buckets)
+    texts = {
+        row.path: row.buckets
+        for part in chunks(paths)
+        for row in tx.connection.execute(select(*columns).where(t.bucket_files.c.path.in_(part)))
+    }
+    if len(texts) != len(paths):
+        missing = next(path for path in paths if path not in texts)
+        raise EngineError("INTERNAL", f"a fire replaces buckets of {missing!r}, which is no bucket file")
+    return texts
+
+
+def buckets(tx: Transaction, stream: str) -> list[BucketFile]:
+    rows = tx.connection.execute(
+        select(t.bucket_files)
+        .where(t.bucket_files.c.stream == stream)
+        .order_by(t.bucket_files.c.batch, t.bucket_files.c.path)
+    )
+    return [BucketFile(r.path, r.stream, r.batch, r.watermark, read_buckets(r.buckets)) for r in rows]
+
+
+def add_answers(tx: Transaction, stream: str, files: Sequence[AnswerFile], batch: int | None = None) -> None:
+    if not files:
+        return
+    rows = [
+        {
+            "seq": seq,
+            "stream": stream,
+            "committed_at": tx.now,
+            "batch": batch,
+            "path": file.path,
+            "index_offset": file.index_offset,
+            "index_length": file.index_length,
+            "rows": file.rows,
+            "queries": file.queries,
+        }
+        for seq, file in zip(tx.take_seqs(len(files)), files, strict=True)
+    ]
+    tx.connection.execute(insert(t.answers), rows)
+
+
+def answers_after(tx: Transaction, stream: str, seq: int, limit: int) -> list[AnswerRecord]:
+    rows = tx.connection.execute(_AFTER, {"at_stream": stream, "seq": seq, "most": limit})
+    return [
+        AnswerRecord(
+            row.seq,
+            row.stream,
+            row.committed_at,
+            row.batch,
+            AnswerFile(row.path, row.index_offset, row.index_length, row.rows, row.queries),
+        )
+        for row in rows
+    ]
+
+
+def answer_bounds(tx: Transaction, stream: str) -> tuple[int, int]:
+    """The oldest answer kept and the newest given out, by number; the stream's own newest may be an older one."""
+    oldest = tx.connection.execute(select(func.min(_a.seq)).where(_a.stream == stream)).scalar()
+    return (tx.answer_seq + 1 if oldest is None else oldest, tx.answer_seq)
+
+
+def expire_answers(tx: Transaction, before_seq: int | None, before_time: int | None) -> list[str]:
+    """Forget answers with a lower number or committed earlier; their paths, for removal."""
+    old: list[ColumnElement[bool]] = []
+    if before_seq is not None:
+        old.append(_a.seq < before_seq)
+    if before_time is not None:
+        old.append(_a.committed_at < before_time)
+    if not old:
+        return []
+    paths = list(tx.connection.execute(select(_a.path).where(or_(*old)).order_by(_a.seq)).scalars())
+    tx.connection.execute(delete(t.answers).where(or_(*old)))
+    return paths
+
+
+def add_dead_letters(tx: Transaction, stream: str, batch: int, paths: Sequence[str]) -> None:
+    if paths:
+        rows = [{"path": path, "stream": stream, "batch": batch} for path in paths]
+        tx.connection.execute(insert(t.dead_letters), rows)
+
+
+def dead_letters(tx: Transaction, stream: str) -> list[tuple[int, str]]:
+    columns = (t.dead_letters.c.batch, t.dead_letters.c.path)
+    rows = tx.connection.execute(select(*columns).where(t.dead_letters.c.stream == stream).order_by(*columns))
+    return [(row.batch, row.path) for row in rows]
+
+
+def drop_files(tx: Transaction, paths: Sequence[str]) -> None:
+    for table in (t.bucket_files, t.dead_letters):
+        _delete_paths(tx, table, paths)
+
+
+def _delete_paths(tx: Transaction, table: Table, paths: Sequence[str]) -> None:
+    for part in chunks(paths):
+        tx.connection.execute(delete(table).where(table.c.path.in_(part)))
+
+
+def referenced_files(tx: Transaction) -> set[str]:
+    tables = (t.bucket_files, t.answers, t.group_versions, t.dead_letters)
+    paths: set[Any] = set()
+    for table in tables:
+        paths.update(tx.connection.execute(select(table.c.path)).scalars())
+    return paths - {""}  # a retired group version has no file

@@ -1,0 +1,92 @@
+"""Fires: moving frontiers by compare-and-set, together with the answers and the compaction that go with them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from sqlalchemy import bindparam, or_, select, update
+
+from millstream.catalog import tables as t
+from millstream.catalog.database import Transaction
+from millstream.catalog.files import add_answers, add_buckets, remove_buckets
+from millstream.catalog.records import DELETED, DELETING, LIVE, Fire, Frontier
+from millstream.catalog.statements import add_counters, chunks
+from millstream.errors import EngineError
+
+_q = t.queries.c
+
+_MOVE = (
+    update(t.queries)
+    .where(_q.id.in_(bindparam("ids", expanding=True)), _q.stream == bindparam("at_stream"))
+    .where(_q.fired_to == bindparam("source"))
+    # A deleted query answers no window that its own batches did not close.
+    .where(or_(_q.closes_at.is_(None), _q.closes_at >= bindparam("target")))
+    .values(fired_to=bindparam("target"))
+)
+_END_DELETING = (
+    update(t.queries)
+    .where(_q.stream == bindparam("at_stream"), _q.state == DELETING, _q.closes_at.is_not(None))
+    .where(or_(_q.windowed.is_(False), _q.fired_to >= _q.closes_at))
+    .values(state=DELETED, ended_at=bindparam("now"))
+)
+_WATERMARK = select(t.streams.c.watermark).where(t.streams.c.name == bindparam("at_stream"))
+
+
+_FRONTIERS = select(_q.id, _q.group_name, _q.fired_to, _q.partial_until, _q.closes_at).where(
+    _q.stream == bindparam("at_stream"), _q.state.in_(LIVE), _q.windowed.is_(True)
+)
+
+
+def frontiers(tx: Transaction, stream: str) -> list[Frontier]:
+    return [Frontier(*row) for row in tx.connection.execute(_FRONTIERS, {"at_stream": stream})]
+
+
+def commit_fire(tx: Transaction, fire: Fire) -> None:
+    """Publish a fire's answers and move its queries' frontiers; refused as a whole if one of them is elsewhere."""
+    _check_closed(tx, fire)
+    _move(tx, fire.stream, fire.moves)
+    result = fire.result
+    add_answers(tx, fire.stream, result.answers)
+    add_counters(tx, windows=result.windows_by_query, rows=result.rows_by_query, failures=result.failures_by_query)
+    remove_buckets(tx, result.replaced)
+    add_buckets(tx, result.compacted)
+    end_deleting(tx, fire.stream)
+
+
+def end_deleting(tx: Transaction, stream: str) -> None:
+    """Queries that were deleted and have fired all that the batches of their cut closed are gone."""
+    tx.connection.execute(_END_DELETING, {"at_stream": stream, "now": tx.now})
+
+
+def _check_closed(tx: Transaction, fire: Fire) -> None:
+    watermark = tx.connection.execute(_WATERMARK, {"at_stream": fire.stream}).scalar()
+    for id, (source, target) in fire.moves.items():
+        if target < source:
+            raise EngineError("INTERNAL", f"a fire moves the query {id!r} back, from {source} to {target}")
+        if watermark is None or target > watermark:
+            raise EngineError(
+                "INTERNAL",
+                f"a fire moves the query {id!r} to {target}, which {fire.stream!r} has not closed",
+                detail=f"the stream's watermark is {watermark}",
+            )
+
+
+def _move(tx: Transaction, stream: str, moves: Mapping[str, tuple[int, int]]) -> None:
+    # Most queries of a fire share their move, so this is one statement for a thousand of them.
+    together: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for id, move in moves.items():
+        together[move].append(id)
+    for (source, target), ids in together.items():
+        for part in chunks(ids):
+            values = {"ids": part, "at_stream": stream, "source": source, "target": target}
+            if tx.connection.execute(_MOVE, values).rowcount != len(part):
+                raise _stale(tx, part, source, target)
+
+
+def _stale(tx: Transaction, ids: object, source: int, target: int) -> EngineError:
+    return EngineError(
+        "INTERNAL",
+        f"a fire from {source} to {target} finds the frontier of a query elsewhere",
+        detail=f"one of {ids}; the fire has no effect",
+    )

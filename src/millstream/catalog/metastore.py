@@ -1,0 +1,273 @@
+"""The metastore: what the engine knows and must not lose. Every method is one transaction behind the fence.
+
+The order of everything is the order of these transactions. A batch is planned, then committed; a change is sealed
+between two plans of each stream, and that is its cut; a fire moves frontiers up to what commits have closed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Row, delete, func, insert, select, update
+
+from millstream.catalog import batches, changelog, files, frontier, reading
+from millstream.catalog import tables as t
+from millstream.catalog.database import Database, take_over
+from millstream.catalog.records import (
+    END_OF_TIME,
+    FAILED,
+    LIVE,
+    START_OF_TIME,
+    AnswerRecord,
+    Change,
+    Cut,
+    Epoch,
+    Fire,
+    Frontier,
+    GroupVersionRef,
+    NewQuery,
+    Placement,
+    QueryRecord,
+    StreamState,
+)
+from millstream.errors import CatalogError
+from millstream.model import codec
+from millstream.model.plan import BatchResult, BucketFile, IngestPlan
+from millstream.model.stream import Stream
+
+__all__ = [
+    "END_OF_TIME",
+    "START_OF_TIME",
+    "AnswerRecord",
+    "Change",
+    "Cut",
+    "Epoch",
+    "Fire",
+    "Frontier",
+    "GroupVersionRef",
+    "Metastore",
+    "NewQuery",
+    "Placement",
+    "QueryRecord",
+    "StreamState",
+]
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class Metastore:
+    """The metastore of one engine. Safe to use from several threads; writers wait for one another."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._definitions = reading.Definitions()
+
+    @classmethod
+    def open(cls, url: str, *, holder: str, clock: Callable[[], int] = wall_clock) -> Metastore:
+        """Take over the database at the URL. An engine that had it before is fenced off and can do nothing more."""
+        return cls(take_over(url, holder, clock))
+
+    @property
+    def incarnation(self) -> int:
+        return self._database.incarnation
+
+    def close(self) -> None:
+        self._database.close()
+
+    # Streams
+
+    def add_stream(self, stream: Stream) -> None:
+        with self._database.write() as tx:
+            names = list(tx.connection.execute(select(t.streams.c.name)).scalars())
+            if stream.name in names:
+                raise CatalogError("DUPLICATE_STREAM", f"a stream {stream.name!r} exists already")
+            position = tx.connection.execute(select(func.count()).select_from(t.streams)).scalar_one()
+            counters = dict.fromkeys(("rows", "late_rows", "rejected_rows", "batches", "bytes"), 0)
+            row = {"name": stream.name, "definition": codec.dumps(stream), "lateness": stream.lateness}
+            row |= {"position": position, "planned": -1, "committed": -1, "closed_all": False}
+            tx.connection.execute(insert(t.streams).values(**row, **counters))
+
+    def streams(self) -> list[StreamState]:
+        """All streams, in the order they were added."""
+        with self._database.read() as tx:
+            rows = tx.connection.execute(select(t.streams).order_by(t.streams.c.position)).all()
+        return [_stream_state(row) for row in rows]
+
+    # Changelog
+
+    def seal(self, change: Change) -> Epoch:
+        """Make the change the next epoch. A change that alters nothing gives the current one."""
+        definitions = {create.id: codec.dumps(create.query) for create in change.creates}
+        with self._database.write() as tx:
+            epoch = changelog.seal(tx, change, definitions)
+        for create in change.creates:
+            if create.id not in epoch.same_as:
+                self._definitions.keep(create.id, create.query)
+        return epoch
+
+    def current_epoch(self) -> int:
+        with self._database.read() as tx:
+            return tx.epoch
+
+    def epoch(self, number: int) -> Epoch | None:
+        """A sealed epoch with its cuts, None if it never was or is forgotten."""
+        with self._database.read() as tx:
+            row = tx.connection.execute(select(t.epochs).where(t.epochs.c.number == number)).one_or_none()
+        return None if row is None else Epoch(row.number, row.sealed_at, changelog.read_cuts(row.cuts))
+
+    def epoch_plan(self, epoch: int, stream: str) -> tuple[GroupVersionRef, ...]:
+        """The version of each group of the stream that batches of this epoch are ingested with."""
+        with self._database.read() as tx:
+            return reading.epoch_plan(tx, epoch, stream)
+
+    def group_versions(self, stream: str) -> list[GroupVersionRef]:
+        """All group versions kept: those of the current plan, and those that buckets were made with."""
+        with self._database.read() as tx:
+            return reading.group_versions(tx, stream)
+
+    def expire_versions(self, stream: str) -> list[str]:
+        """Forget group versions that nothing needs; the paths to remove, once running fires have ended."""
+        with self._database.write() as tx:
+            return reading.expire_versions(tx, stream)
+
+    # Queries
+
+    def query(self, id: str) -> QueryRecord:
+        with self._database.read() as tx:
+            return reading.query(tx, self._definitions, id)
+
+    def query_by_key(self, owner: str, client_key: str) -> QueryRecord | None:
+        """The query that a create with this client key made before."""
+        with self._database.read() as tx:
+            return reading.query_by_key(tx, self._definitions, owner, client_key)
+
+    def queries(
+        self, states: Sequence[str] | None = None, owner: str | None = None, stream: str | None = None
+    ) -> list[QueryRecord]:
+        with self._database.read() as tx:
+            return reading.queries(tx, self._definitions, states, owner, stream)
+
+    def set_failed(self, query_id: str, reason: str) -> None:
+        """Stop a query for good. It keeps its first reason; one that is gone already stays as it is."""
+        with self._database.write() as tx:
+            values = {"state": FAILED, "reason": reason, "ended_at": tx.now}
+            live = (t.queries.c.id == query_id, t.queries.c.state.in_(LIVE))
+            if not tx.connection.execute(update(t.queries).where(*live).values(**values)).rowcount:
+                reading.query(tx, self._definitions, query_id)
+
+    def expire_history(self, before: int) -> list[str]:
+        """Forget queries that ended and epochs sealed before a time; gives the ids of the queries."""
+        with self._database.write() as tx:
+            ids = reading.expire_history(tx, before)
+        self._definitions.forget(ids)
+        return ids
+
+    # Ingest
+
+    def plan_batch(self, stream: str, batch: int, offsets: str, clock: int) -> tuple[IngestPlan, bool]:
+        """The plan of a batch and whether it was committed before. Called before every run of a batch, replays too."""
+        with self._database.write() as tx:
+            return batches.plan_batch(tx, stream, batch, offsets, clock)
+
+    def commit_batch(self, plan: IngestPlan, result: BatchResult) -> int | None:
+        """Record a batch that ran, and give the watermark after it. Doing so again has no effect."""
+        with self._database.write() as tx:
+            return batches.commit_batch(tx, plan, result)
+
+    def flush_stream(self, stream: str) -> None:
+        """Close all time of a finite stream, after its last batch. Doing so again has no effect."""
+        with self._database.write() as tx:
+            batches.flush_stream(tx, stream)
+
+    def closing(self, stream: str) -> list[tuple[int, int]]:
+        """(batch, watermark) in order; the closing batch of E is that of the first entry with watermark ≥ E."""
+        with self._database.read() as tx:
+            return batches.closing(tx, stream)
+
+    # Fire
+
+    def frontiers(self, stream: str) -> list[Frontier]:
+        """The frontiers of the stream's live windowed queries."""
+        with self._database.read() as tx:
+            return frontier.frontiers(tx, stream)
+
+    def commit_fire(self, fire: Fire) -> None:
+        """Publish a fire: all of it, or an error and nothing."""
+        with self._database.write() as tx:
+            frontier.commit_fire(tx, fire)
+
+    # Files
+
+    def buckets(self, stream: str) -> list[BucketFile]:
+        """The live bucket files with their live buckets, by batch."""
+        with self._database.read() as tx:
+            return files.buckets(tx, stream)
+
+    def drop_files(self, paths: Sequence[str]) -> None:
+        """Forget bucket and dead-letter files; the caller removes them once running fires have ended."""
+        with self._database.write() as tx:
+            files.drop_files(tx, paths)
+
+    def referenced_files(self) -> set[str]:
+        """Every path that some row names. Other files are orphans, unless a job that still runs has written them."""
+        with self._database.read() as tx:
+            return files.referenced_files(tx)
+
+    def dead_letters(self, stream: str) -> list[tuple[int, str]]:
+        """(batch, path) of the files of rows that could not be taken."""
+        with self._database.read() as tx:
+            return files.dead_letters(tx, stream)
+
+    # Answers and cursors
+
+    def answers_after(self, stream: str, seq: int, limit: int = 1000) -> list[AnswerRecord]:
+        """The next answer files of the stream, in the order of publication."""
+        with self._database.read() as tx:
+            return files.answers_after(tx, stream, seq, limit)
+
+    def answer_bounds(self, stream: str) -> tuple[int, int]:
+        """The number of the oldest answer file kept of the stream, and the highest number given out."""
+        with self._database.read() as tx:
+            return files.answer_bounds(tx, stream)
+
+    def expire_answers(self, *, before_seq: int | None = None, before_time: int | None = None) -> list[str]:
+        """Forget answer files with a lower number, or committed before a time; the paths to remove."""
+        with self._database.write() as tx:
+            return files.expire_answers(tx, before_seq, before_time)
+
+    def save_cursor(self, name: str, value: str) -> None:
+        with self._database.write() as tx:
+            known = update(t.cursors).where(t.cursors.c.name == name).values(value=value)
+            if not tx.connection.execute(known).rowcount:
+                tx.connection.execute(insert(t.cursors).values(name=name, value=value))
+
+    def load_cursor(self, name: str) -> str | None:
+        with self._database.read() as tx:
+            value: str | None = tx.connection.execute(
+                select(t.cursors.c.value).where(t.cursors.c.name == name)
+            ).scalar()
+        return value
+
+    def drop_cursor(self, name: str) -> None:
+        with self._database.write() as tx:
+            tx.connection.execute(delete(t.cursors).where(t.cursors.c.name == name))
+
+
+def _stream_state(row: Row[Any]) -> StreamState:
+    return StreamState(
+        stream=codec.loads(row.definition),
+        watermark=row.watermark,
+        max_time=row.max_time,
+        planned=row.planned,
+        committed=row.committed,
+        rows=row.rows,
+        late_rows=row.late_rows,
+        rejected_rows=row.rejected_rows,
+        batches=row.batches,
+        bytes=row.bytes,
+        closed_all=row.closed_all,
+    )

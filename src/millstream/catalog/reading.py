@@ -1,0 +1,161 @@
+"""Reading queries and group versions, and forgetting those that nothing needs any more."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import Row, Select, and_, bindparam, delete, func, or_, select, tuple_
+
+from millstream.catalog import tables as t
+from millstream.catalog.batches import stream_row
+from millstream.catalog.database import Transaction
+from millstream.catalog.records import DELETED, GroupVersionRef, QueryRecord
+from millstream.catalog.statements import chunks
+from millstream.errors import CatalogError
+from millstream.model import codec
+from millstream.model.query import LogicalQuery
+
+# Decoding a definition costs more than all else about reading a query. Some kilobytes each.
+CACHED_DEFINITIONS = 20_000
+
+_COLUMN_OF = {"group": "group_name"}
+
+_q = t.queries.c
+_v = t.group_versions.c
+
+# The columns of a record, by position: to look up twenty names a thousand times takes longer than the reading.
+_NAMES = [field.name for field in fields(QueryRecord)]
+_DEFINITION = _NAMES.index("query")
+_RECORD = [_q[_COLUMN_OF.get(name, name)] for name in _NAMES if name != "query"]
+
+_EPOCH_PLAN = (
+    select(t.group_versions)
+    .where(_v.stream == bindparam("at_stream"), _v.until > bindparam("at_epoch"), _v.epoch <= bindparam("at_epoch"))
+    .where(_v.retired.is_(False))
+    .order_by(_v.group_name)
+)
+
+
+class Definitions:
+    """The decoded definitions of queries, the last used ones kept. A query's definition never changes."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, LogicalQuery] = OrderedDict()
+
+    def keep(self, id: str, query: LogicalQuery) -> None:
+        self._kept[id] = query
+        while len(self._kept) > CACHED_DEFINITIONS:
+            self._kept.popitem(last=False)
+
+    def forget(self, ids: Iterable[str]) -> None:
+        for id in ids:
+            self._kept.pop(id, None)
+
+    def of(self, tx: Transaction, ids: Sequence[str]) -> dict[str, LogicalQuery]:
+        """The definitions of all these queries."""
+        found = {id: query for id in ids if (query := self._kept.get(id)) is not None}
+        for part in chunks([id for id in ids if id not in found]):
+            for row in tx.connection.execute(select(t.definitions).where(t.definitions.c.id.in_(part))):
+                found[row.id] = codec.loads(row.definition)
+                self.keep(row.id, found[row.id])
+        return found
+
+
+def query(tx: Transaction, definitions: Definitions, id: str) -> QueryRecord:
+    records = _records(tx, definitions, select(*_RECORD).where(_q.id == id))
+    if not records:
+        raise CatalogError("UNKNOWN_QUERY", f"no query {id!r}", hint="`millstream query list` shows the queries")
+    return records[0]
+
+
+def query_by_key(tx: Transaction, definitions: Definitions, owner: str, key: str) -> QueryRecord | None:
+    records = _records(tx, definitions, select(*_RECORD).where(_q.owner == owner, _q.client_key == key))
+    return records[0] if records else None
+
+
+def queries(
+    tx: Transaction, definitions: Definitions, states: Sequence[str] | None, owner: str | None, stream: str | None
+) -> list[QueryRecord]:
+    """In the order of creation, those of one epoch by id."""
+    statement = select(*_RECORD).order_by(_q.epoch, _q.id)
+    if states is not None:
+        statement = statement.where(_q.state.in_(states))
+    if owner is not None:
+        statement = statement.where(_q.owner == owner)
+    if stream is not None:
+        statement = statement.where(_q.stream == stream)
+    return _records(tx, definitions, statement)
+
+
+def _records(tx: Transaction, definitions: Definitions, statement: Select[Any]) -> list[QueryRecord]:
+    rows = tx.connection.execute(statement).all()
+    texts = definitions.of(tx, [row.id for row in rows])
+    return [_record(row, texts[row.id]) for row in rows]
+
+
+def _record(row: Row[Any], definition: LogicalQuery) -> QueryRecord:
+    values = list(row)
+    values.insert(_DEFINITION, definition)
+    return QueryRecord(*values)
+
+
+def epoch_plan(tx: Transaction, epoch: int, stream: str) -> tuple[GroupVersionRef, ...]:
+    rows = tx.connection.execute(_EPOCH_PLAN, {"at_stream": stream, "at_epoch": epoch})
+    return tuple(_reference(row) for row in rows)
+
+
+def group_versions(tx: Transaction, stream: str) -> list[GroupVersionRef]:
+    rows = tx.connection.execute(
+        select(t.group_versions).where(_v.stream == stream).order_by(_v.group_name, _v.version)
+    )
+    return [_reference(row) for row in rows]
+
+
+def _reference(row: Row[Any]) -> GroupVersionRef:
+    return GroupVersionRef(row.group_name, row.stream, row.version, row.path, row.queries, row.classes, row.retired)
+
+
+def expire_versions(tx: Transaction, stream: str) -> list[str]:
+    """Forget group versions that no batch will run with and no bucket was made with; their paths, for removal."""
+    state = stream_row(tx, stream)
+    oldest = tx.epoch
+    if state.committed < state.planned:
+        running = select(t.plans.c.epoch).where(t.plans.c.stream == stream, t.plans.c.batch == state.planned)
+        oldest = tx.connection.execute(running).scalar_one()
+    superseded = or_(_v.until <= oldest, and_(_v.retired.is_(True), _v.epoch <= oldest))
+    rows = tx.connection.execute(
+        select(_v.group_name, _v.version, _v.path).where(_v.stream == stream, superseded)
+    ).all()
+    used = _used_versions(tx, stream) if rows else set()
+    old = [row for row in rows if (row.group_name, row.version) not in used]
+    for start in range(0, len(old), 200):
+        pairs = [(row.group_name, row.version) for row in old[start : start + 200]]
+        tx.connection.execute(
+            delete(t.group_versions).where(_v.stream == stream, tuple_(_v.group_name, _v.version).in_(pairs))
+        )
+    return [row.path for row in old if row.path]
+
+
+def _used_versions(tx: Transaction, stream: str) -> set[tuple[str, int]]:
+    texts = tx.connection.execute(select(t.bucket_files.c.buckets).where(t.bucket_files.c.stream == stream)).scalars()
+    return {(bucket[0], bucket[1]) for text in texts for bucket in json.loads(text)}
+
+
+def expire_history(tx: Transaction, before: int) -> list[str]:
+    """Forget queries that were gone, and epochs that were sealed, before a time; gives the ids forgotten.
+
+    Epochs above the oldest query kept stay, so that every query's epoch can be looked up.
+    """
+    old = (_q.state == DELETED, _q.ended_at < before)
+    ids = list(tx.connection.execute(select(_q.id).where(*old)).scalars())
+    for part in chunks(ids):
+        tx.connection.execute(delete(t.definitions).where(t.definitions.c.id.in_(part)))
+        tx.connection.execute(delete(t.queries).where(_q.id.in_(part)))
+    oldest = tx.connection.execute(select(func.min(_q.epoch))).scalar()
+    kept = tx.epoch if oldest is None else oldest
+    tx.connection.execute(delete(t.epochs).where(t.epochs.c.sealed_at < before, t.epochs.c.number < kept))
+    return ids

@@ -1,0 +1,108 @@
+"""An engine inside this process, for the commands that start one: served over HTTP, quiet, and stopped in order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from millstream.config import Settings, StreamDefinition, format_duration
+
+if TYPE_CHECKING:
+    from millstream.engine import Engine
+    from millstream.server.serve import Server
+
+LOG_FILE = "spark.log"
+
+
+@contextlib.contextmanager
+def spark_log(path: Path) -> Iterator[None]:
+    """Send what Spark's processes print on standard error to a file, and keep our own standard error.
+
+    Spark's processes inherit the file descriptor, so it is the descriptor that is exchanged.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    original = os.dup(2)
+    ours = sys.stderr
+    with open(path, "ab") as log:
+        os.dup2(log.fileno(), 2)
+    if _descriptor(ours) == 2:
+        sys.stderr = os.fdopen(os.dup(original), "w", buffering=1, encoding="utf-8", errors="replace")
+    try:
+        yield
+    finally:
+        os.dup2(original, 2)
+        os.close(original)
+        if sys.stderr is not ours:
+            sys.stderr.close()
+            sys.stderr = ours
+
+
+def _descriptor(stream: object) -> int | None:
+    try:
+        return int(stream.fileno())  # type: ignore[attr-defined]
+    except (OSError, AttributeError, ValueError):
+        return None
+
+
+@contextlib.contextmanager
+def hosted(home: Path, settings: Settings) -> Iterator[tuple[Engine, Server]]:
+    """An engine on ``home`` and its server; both are stopped at the end, whatever ends it."""
+    # Importing Spark and the web server takes a second, which commands that only ask a running engine do not pay.
+    from millstream.engine import Engine
+    from millstream.server.serve import Server
+
+    with (
+        spark_log(home / LOG_FILE),
+        Engine(home=home, settings=settings) as engine,
+        Server(engine, settings.http_host, settings.http_port) as server,
+    ):
+        yield engine, server
+
+
+def open_streams(engine: Engine, definitions: tuple[StreamDefinition, ...]) -> None:
+    """Create the streams of a stream file that the home does not know yet."""
+    from millstream.sources.source import source_from
+
+    known = {stream.name.lower() for stream in engine.streams()}
+    for item in definitions:
+        if item.name.lower() not in known:
+            skew = None if item.max_skew is None else format_duration(item.max_skew)
+            engine.create_stream(
+                item.name,
+                source_from(dict(item.source)),
+                time=item.time,
+                lateness=format_duration(item.lateness),
+                max_skew=skew,
+            )
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set, so that the engine stops in order; a second Ctrl-C ends at once.
+
+    Entered after the engine has started: Spark's own handler would cancel the running jobs.
+    """
+    stop = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,38 @@
+"""``millstream status``: the running engine at a glance."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from millstream.cli import output
+from millstream.cli.options import Home, Json, Url, connect
+from millstream.cli.stream import stream_table
+from millstream.server.wire import to_json
+
+
+def status(home: Home = None, url: Url = None, as_json: Json = False) -> None:
+    """Show the running engine: epoch, queries, streams, speed, state.
+
+    Exit code 3 when no engine answers, so that scripts can wait for one.
+    """
+    with connect(home, url) as client:
+        found = client.status()
+        address = client.url
+    if as_json:
+        output.print_json({"url": address, **to_json(found)})
+        return
+    uptime = (datetime.now(UTC) - found.started_at).total_seconds()
+    facts = [
+        ("engine", f"{address}, millstream {found.version}, up {output.seconds(max(0.0, uptime))}"),
+        ("home", found.home),
+        ("epoch", found.epoch),
+        ("queries", f"{found.queries} running in {found.groups} groups with {found.classes} classes"),
+        ("speed", f"{output.count(found.rows_per_second)} rows/s"),
+        ("fires", f"{found.fires}, the last took {output.seconds(found.fire_seconds)}"),
+        ("answers", f"{output.count(found.answer_rows)} rows"),
+        ("state", output.size(found.state_bytes)),
+    ]
+    console = output.console()
+    console.print(output.facts(facts))
+    console.print()
+    console.print(stream_table(found.streams))

@@ -1,0 +1,83 @@
+"""The buckets of one stream, in memory: what a fire has to read, and what nobody needs any more."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from millstream.model.plan import Bucket, BucketFile
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A bucket and the file it lies in."""
+
+    bucket: Bucket
+    path: str
+    batch: int
+    watermark: int | None
+
+
+class BucketIndex:
+    """Mirrors the metastore's bucket files; built from them at start, changed after each commit."""
+
+    def __init__(self, files: Iterable[BucketFile] = ()) -> None:
+        self._lock = threading.Lock()
+        self._groups: dict[str, list[Stored]] = defaultdict(list)
+        self._live: dict[str, int] = {}
+        self.add(files)
+
+    def add(self, files: Iterable[BucketFile]) -> None:
+        with self._lock:
+            for file in files:
+                self._live[file.path] = len(file.buckets)
+                for bucket in file.buckets:
+                    self._groups[bucket.group].append(Stored(bucket, file.path, file.batch, file.watermark))
+
+    def between(self, group: str, low: int, high: int) -> list[Stored]:
+        """The group's buckets whose slices overlap [low, high)."""
+        with self._lock:
+            return [s for s in self._groups.get(group, ()) if s.bucket.end > low and s.bucket.start < high]
+
+    def replace(self, replaced: Sequence[tuple[str, int]], files: Iterable[BucketFile]) -> list[str]:
+        """Put compacted buckets in place of others; gives the files that have none left."""
+        gone = set(replaced)
+        emptied = self._discard(lambda s: (s.path, s.bucket.offset) in gone) if gone else []
+        self.add(files)
+        return emptied
+
+    def below(self, lowest: Mapping[str, int]) -> list[str]:
+        """Forget buckets that end at or below their group's lowest needed time (groups not named need none); gives the
+        files that have none left."""
+        return self._discard(lambda s: s.bucket.group not in lowest or s.bucket.end <= lowest[s.bucket.group])
+
+    def _discard(self, unneeded: Callable[[Stored], bool]) -> list[str]:
+        emptied: list[str] = []
+        with self._lock:
+            for group, stored in list(self._groups.items()):
+                kept = []
+                for one in stored:
+                    if unneeded(one):
+                        self._live[one.path] -= 1
+                        if self._live[one.path] == 0:
+                            emptied.append(one.path)
+                            del self._live[one.path]
+                    else:
+                        kept.append(one)
+                if kept:
+                    self._groups[group] = kept
+                else:
+                    del self._groups[group]
+        return emptied
+
+    @property
+    def bytes(self) -> int:
+        with self._lock:
+            return sum(s.bucket.length for stored in self._groups.values() for s in stored)
+
+    @property
+    def cells(self) -> int:
+        with self._lock:
+            return sum(s.bucket.cells for stored in self._groups.values() for s in stored)

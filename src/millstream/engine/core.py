@@ -1,0 +1,98 @@
+"""The parts of an engine put together: stores, registry, pipelines and firing. Live engine and replay both stand on it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from millstream.catalog.metastore import Metastore
+from millstream.engine.answers import AnswerLog
+from millstream.engine.firing import Firing
+from millstream.engine.pipeline import Pipeline
+from millstream.engine.registry import NewRequest, Registry
+from millstream.errors import CatalogError, EngineError
+from millstream.model.query import LogicalQuery
+from millstream.model.stream import Stream
+from millstream.runtime.home import Home, Lock
+from millstream.runtime.spark import Spark
+from millstream.sql.frontend import FrontEnd
+
+# The name that `window(…)` gives its column; a stream with such a column would make it ambiguous.
+RESERVED_COLUMN = "window"
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class Core:
+    """Everything but threads. ``on_commit`` is called after a micro-batch is committed."""
+
+    def __init__(
+        self,
+        home: Home,
+        spark: Spark,
+        metastore_url: str | None = None,
+        on_commit: Callable[[Pipeline], None] = lambda pipeline: None,
+        clock: Callable[[], int] = wall_clock,
+    ) -> None:
+        home.create()
+        self.home = home
+        self.spark = spark
+        self._lock = Lock(home)
+        try:
+            holder = f"{socket.gethostname()} process {os.getpid()}"
+            self.metastore = Metastore.open(metastore_url or home.metastore_url(), holder=holder)
+            self.registry = Registry(self.metastore, home)
+            self.registry.load()
+        except BaseException:
+            self._lock.release()
+            raise
+        self.answers = AnswerLog(self.metastore, home)
+        self.firing = Firing(self.metastore, self.registry, home, spark.fire, spark.parallelism)
+        self.pipelines: dict[str, Pipeline] = {}
+        self._streams: Mapping[str, Stream] = {}
+        self.front_end = FrontEnd(spark.analyzer, lambda: self._streams)
+        self._on_commit = on_commit
+        self._clock = clock
+        for state in self.metastore.streams():
+            self._attach(state.stream)
+
+    def add_stream(self, stream: Stream) -> Pipeline:
+        if any(field.name.lower() == RESERVED_COLUMN for field in stream.fields):
+            hint = "rename it where the stream is made, or leave it out of the schema"
+            raise EngineError("BAD_STREAM", f"the stream {stream.name!r} has a column named 'window'", hint=hint)
+        if any(name.lower() == stream.name.lower() for name in self.pipelines):
+            raise CatalogError("DUPLICATE_STREAM", f"a stream {stream.name!r} exists already")
+        self.metastore.add_stream(stream)
+        return self._attach(stream)
+
+    def _attach(self, stream: Stream) -> Pipeline:
+        self.spark.analyzer.register(stream)
+        pipeline = Pipeline(stream, self.metastore, self.registry, self.home, self._clock, self._on_commit)
+        self.pipelines[stream.name] = pipeline
+        self._streams = {**self._streams, stream.name: stream}
+        return pipeline
+
+    def compile(self, sql: str, id: str, owner: str = "", key: str | None = None) -> NewRequest:
+        query: LogicalQuery = self.front_end.compile(sql)
+        return NewRequest(id, owner, key, query, self.registry.selection_of(query))
+
+    def fire_all(self, pipelines: Iterable[Pipeline] | None = None) -> None:
+        """Fire until nothing is due."""
+        for pipeline in pipelines or list(self.pipelines.values()):
+            while self.firing.fire(pipeline):
+                self.answers.published()
+
+    def sweep(self) -> int:
+        """Remove files of jobs that never committed; only while no job runs."""
+        named = self.metastore.referenced_files()
+        orphans = [path for path in self.home.files() if path not in named]
+        self.home.remove(orphans)
+        return len(orphans)
+
+    def close(self) -> None:
+        self.metastore.close()
+        self._lock.release()

@@ -1,0 +1,185 @@
+"""Deciding what to fire, and doing it: due windows of a stream become one Spark job and one transaction.
+
+A window is due when the stream has closed its end. Its answer depends on the batches up to the closing one, never on when the fire
+runs: buckets know the watermark of their batch, and a bucket counts in a window that ends at E iff that watermark is below E.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from millstream.catalog.metastore import Fire, Metastore
+from millstream.catalog.records import Frontier
+from millstream.engine.buckets import Stored
+from millstream.engine.pipeline import Pipeline
+from millstream.engine.registry import Registry
+from millstream.model.plan import FireResult
+from millstream.model.query import WindowSpec
+from millstream.runtime.fire import BucketRef, DueQuery, FireItem, FireTask
+from millstream.runtime.home import Home
+
+# A group is divided among tasks by its queries when each part still has this many: reading its buckets twice must pay.
+LEAST_QUERIES = 32
+
+RunFire = Callable[[Sequence[FireTask]], tuple[list[FireResult], dict[str, float]]]
+
+
+@dataclass(frozen=True)
+class DueSet:
+    """Queries that move their frontier: those with a due window, and deleted ones that have nothing left to fire."""
+
+    moves: dict[str, tuple[int, int]]
+    by_group: dict[str, list[DueQuery]]
+
+
+def due_queries(frontiers: Iterable[Frontier], watermark: int, window: Callable[[str], WindowSpec | None]) -> DueSet:
+    """What can fire now. Pure: frontiers and a watermark in, a decision out."""
+    moves: dict[str, tuple[int, int]] = {}
+    by_group: dict[str, list[DueQuery]] = defaultdict(list)
+    for one in frontiers:
+        spec = window(one.query)
+        if one.fired_to is None or spec is None:
+            continue
+        upto = watermark if one.closes_at is None else min(watermark, one.closes_at)
+        if upto <= one.fired_to:
+            continue
+        due = spec.end_after(one.fired_to) <= upto
+        if due or one.closes_at is not None:
+            moves[one.query] = (one.fired_to, upto)
+        if due:
+            by_group[one.group].append(DueQuery(one.query, one.fired_to, upto, one.partial_until))
+    return DueSet(moves, dict(by_group))
+
+
+def lowest_needed(frontiers: Iterable[Frontier], moves: dict[str, tuple[int, int]], window: Callable[[str], WindowSpec | None]) -> dict[str, int]:
+    """For each group the start of the earliest window that is still to fire: below it no slice is needed."""
+    lowest: dict[str, int] = {}
+    for one in frontiers:
+        spec = window(one.query)
+        fired_to = moves[one.query][1] if one.query in moves else one.fired_to
+        if spec is None or (one.closes_at is not None and fired_to is not None and fired_to >= one.closes_at):
+            continue
+        start = _NEVER if fired_to is None else spec.end_after(fired_to) - spec.size
+        lowest[one.group] = min(start, lowest.get(one.group, start))
+    return lowest
+
+
+# A query whose cut is not known yet may need any slice of its group.
+_NEVER = -(2**63)
+
+
+class Firing:
+    """Fires the due windows of a stream; ``run`` is the Spark job."""
+
+    def __init__(self, metastore: Metastore, registry: Registry, home: Home, run: RunFire, parallelism: int) -> None:
+        self._metastore = metastore
+        self._registry = registry
+        self._home = home
+        self._run = run
+        self._parallelism = parallelism
+        self.seconds: Counter[str] = Counter()
+        self.fires = 0
+        self.last_seconds = 0.0
+        self.answer_rows = 0
+
+    def fire(self, pipeline: Pipeline) -> bool:
+        """Fire what is due on the stream; False when nothing is. One at a time for each stream."""
+        with pipeline.firing:
+            watermark = pipeline.watermark
+            if watermark is None:
+                return False
+            frontiers = self._metastore.frontiers(pipeline.stream.name)
+            due = due_queries(frontiers, watermark, self._registry.window)
+            if not due.moves:
+                return False
+            started = time.monotonic()
+            lowest = lowest_needed(frontiers, due.moves, self._registry.window)
+            items = [self._item(pipeline, group, queries, lowest, watermark) for group, queries in due.by_group.items()]
+            result = self._answers(pipeline, [item for item in items if item.buckets])
+            self._metastore.commit_fire(Fire(pipeline.stream.name, due.moves, result))
+            self._clean_up(pipeline, result, lowest)
+            self.last_seconds = time.monotonic() - started
+            self.seconds["fire"] += self.last_seconds  # type: ignore[assignment]
+            self.fires += 1
+            self.answer_rows += sum(result.rows_by_query.values())
+            return True
+
+    def _item(
+        self, pipeline: Pipeline, group: str, queries: list[DueQuery], lowest: dict[str, int], watermark: int
+    ) -> FireItem:
+        low = min(self._first_start(one) for one in queries)
+        stored = pipeline.buckets.between(group, low, max(one.upto for one in queries))
+        paths = {s.bucket.version: self._registry.path(group, s.bucket.version) for s in stored}
+        number = {version: index for index, version in enumerate(paths)}
+        refs = tuple(_reference(s, number[s.bucket.version]) for s in stored)
+        return FireItem(tuple(paths.values()), tuple(queries), refs, lowest.get(group, watermark), watermark)
+
+    def _first_start(self, one: DueQuery) -> int:
+        spec = self._registry.window(one.query)
+        assert spec is not None
+        return spec.end_after(one.after) - spec.size
+
+    def _answers(self, pipeline: Pipeline, items: list[FireItem]) -> FireResult:
+        if not items:
+            return FireResult()
+        stream = pipeline.stream
+        shares = share_out(items, self._parallelism)
+        tasks = [FireTask(self._home, stream.name, stream.field(stream.time).type, tuple(share)) for share in shares]
+        results, seconds = self._run(tasks)
+        self.seconds.update(seconds)  # type: ignore[arg-type]
+        return _together(results)
+
+    def _clean_up(self, pipeline: Pipeline, result: FireResult, lowest: dict[str, int]) -> None:
+        """First the transaction, then the files. No other fire of the stream runs now, so nobody reads them."""
+        emptied = pipeline.buckets.replace(result.replaced, result.compacted)
+        unneeded = pipeline.buckets.below(lowest)
+        if unneeded:
+            self._metastore.drop_files(unneeded)
+        self._home.remove([*emptied, *unneeded])
+
+
+def _reference(stored: Stored, version: int) -> BucketRef:
+    b = stored.bucket
+    return BucketRef(version, stored.path, b.offset, b.length, b.start, b.end, stored.batch, stored.watermark)
+
+
+def share_out(items: Sequence[FireItem], tasks: int) -> list[list[FireItem]]:
+    """Divide the work evenly: the largest first, each to the task that has least; large groups are divided by queries."""
+    total = sum(_weight(item) for item in items)
+    pieces: list[FireItem] = []
+    for item in items:
+        parts = min(round(tasks * _weight(item) / max(total, 1)), len(item.due) // LEAST_QUERIES)
+        for part in range(max(1, parts)):
+            due = item.due[part :: max(1, parts)]
+            pieces.append(replace(item, due=due, compact=part == 0))
+    shares: list[list[FireItem]] = [[] for _ in range(min(tasks, len(pieces)))]
+    loads = [0] * len(shares)
+    for piece in sorted(pieces, key=_weight, reverse=True):
+        lightest = loads.index(min(loads))
+        shares[lightest].append(piece)
+        loads[lightest] += _weight(piece)
+    return shares
+
+
+def _weight(item: FireItem) -> int:
+    return sum(ref.length for ref in item.buckets) * (16 + len(item.due))
+
+
+def _together(results: Sequence[FireResult]) -> FireResult:
+    def added(name: str) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for result in results:
+            total.update(getattr(result, name))
+        return dict(total)
+
+    return FireResult(
+        tuple(a for r in results for a in r.answers),
+        added("windows_by_query"),
+        added("rows_by_query"),
+        added("failures_by_query"),
+        tuple(f for r in results for f in r.compacted),
+        tuple(b for r in results for b in r.replaced),
+    )

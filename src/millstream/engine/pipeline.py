@@ -1,0 +1,92 @@
+"""One stream's way through ingest: plan, run, commit. The same for live streams and for replay."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from millstream.catalog.metastore import Metastore
+from millstream.engine.buckets import BucketIndex
+from millstream.engine.registry import Registry
+from millstream.model.plan import BatchResult
+from millstream.model.stream import Stream
+from millstream.runtime.home import Home
+from millstream.runtime.worker import IngestTask
+
+# Batches over which rates are averaged.
+RECENT = 20
+
+Ingest = Callable[[IngestTask], BatchResult]
+
+
+@dataclass
+class Metrics:
+    """How a stream's batches have gone; seconds by phase are summed over tasks."""
+
+    recent: deque[tuple[float, int, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    seconds: Counter[str] = field(default_factory=Counter)
+    batches: int = 0
+
+    def add(self, rows: int, seconds: float, result: BatchResult) -> None:
+        self.recent.append((time.monotonic(), rows, seconds))
+        self.seconds.update(result.seconds_by_phase)  # type: ignore[arg-type]
+        self.seconds["batch"] += seconds  # type: ignore[assignment]
+        self.batches += 1
+
+    @property
+    def rows_per_second(self) -> float:
+        if len(self.recent) < 2:
+            return sum(rows / max(seconds, 1e-9) for _, rows, seconds in self.recent)
+        span = time.monotonic() - self.recent[0][0]
+        return sum(rows for _, rows, _ in list(self.recent)[1:]) / max(span, 1e-9)
+
+    @property
+    def last_batch_seconds(self) -> float:
+        return self.recent[-1][2] if self.recent else 0.0
+
+
+class Pipeline:
+    """``on_commit`` is called after every commit, on the thread that ran the batch."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        metastore: Metastore,
+        registry: Registry,
+        home: Home,
+        clock: Callable[[], int],
+        on_commit: Callable[[Pipeline], None],
+    ) -> None:
+        self.stream = stream
+        self.buckets = BucketIndex(metastore.buckets(stream.name))
+        self.metrics = Metrics()
+        self.firing = threading.Lock()
+        self._metastore = metastore
+        self._registry = registry
+        self._home = home
+        self._clock = clock
+        self._on_commit = on_commit
+        state = next(s for s in metastore.streams() if s.stream.name == stream.name)
+        self.watermark = state.watermark
+
+    def process(self, batch: int, offsets: str, ingest: Ingest) -> None:
+        """Run one micro-batch exactly once, however often it is asked for."""
+        plan, committed = self._metastore.plan_batch(self.stream.name, batch, offsets, self._clock())
+        if committed:
+            return
+        started = time.monotonic()
+        versions = self._registry.versions(plan.epoch, self.stream.name)
+        result = ingest(IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions))
+        watermark = self._metastore.commit_batch(plan, result)
+        self.buckets.add(result.files)
+        self.watermark = watermark
+        self.metrics.add(result.rows, time.monotonic() - started, result)
+        self._on_commit(self)
+
+    def flush(self) -> None:
+        """Finite input has ended: all time is closed."""
+        self._metastore.flush_stream(self.stream.name)
+        self.watermark = next(s for s in self._metastore.streams() if s.stream.name == self.stream.name).watermark

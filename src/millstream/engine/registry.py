@@ -1,0 +1,193 @@
+"""The groups and queries of the engine in memory, and the one way to change them: sealing an epoch.
+
+Sealing writes the changed group versions, then makes the change one transaction of the metastore. It touches the groups that the
+change touches, whatever else runs, and waits for no micro-batch.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, Metastore, NewQuery
+from millstream.errors import CatalogError
+from millstream.kernels.classes import CLASS_LIMIT, grid_size
+from millstream.kernels.evaluate import Evaluator
+from millstream.kernels.predicate import collapse, select
+from millstream.model import codec
+from millstream.model.group import GroupVersion
+from millstream.model.query import LogicalQuery, WindowSpec
+from millstream.model.selection import Selection, attributes
+from millstream.optimizer.changelog import Create, rewrite
+from millstream.optimizer.cost import Statistics
+from millstream.optimizer.grouping import Sketch
+from millstream.runtime.home import GROUPS, Home
+
+
+@dataclass(frozen=True)
+class NewRequest:
+    """A create whose SQL has been compiled."""
+
+    id: str
+    owner: str
+    key: str | None
+    query: LogicalQuery
+    selection: Selection
+
+
+class Registry:
+    def __init__(self, metastore: Metastore, home: Home) -> None:
+        self._metastore = metastore
+        self._home = home
+        self._lock = threading.RLock()
+        self._evaluator = Evaluator()
+        self._fold_lock = threading.Lock()
+        self._groups: dict[str, Sketch] = {}
+        self._group_of: dict[str, str] = {}
+        self._windows: dict[str, WindowSpec | None] = {}
+        self._paths: dict[tuple[str, int], str] = {}
+        self._plans: dict[tuple[int, str], tuple[str, ...]] = {}
+        self._numbers = 0
+        self.statistics = Statistics()
+
+    def load(self) -> None:
+        """Take over what the metastore knows; called once, at start."""
+        for state in self._metastore.streams():
+            newest: dict[str, GroupVersionRef] = {}
+            for ref in self._metastore.group_versions(state.stream.name):
+                self._paths[ref.group, ref.version] = ref.path
+                self._numbers = max(self._numbers, int(ref.group.removeprefix("g-")))
+                if ref.group not in newest or newest[ref.group].version < ref.version:
+                    newest[ref.group] = ref
+            for ref in newest.values():
+                if not ref.retired:
+                    self._take(self._read(ref.path))
+        for record in self._metastore.queries(("running", "deleting")):
+            self._windows[record.id] = record.query.window
+
+    def _read(self, path: str) -> GroupVersion:
+        with open(self._home.path(path), encoding="utf-8") as file:
+            version = codec.loads(file.read())
+        assert isinstance(version, GroupVersion)
+        return version
+
+    def _take(self, version: GroupVersion) -> None:
+        if version.members:
+            self._groups[version.group] = Sketch.of(version)
+        else:
+            self._groups.pop(version.group, None)
+        for member in version.members:
+            self._group_of[member.query] = version.group
+            self._windows[member.query] = member.window
+
+    def selection_of(self, query: LogicalQuery) -> Selection:
+        """The query's condition as ranges; as one Boolean attribute where it alone would make too many classes."""
+        with self._fold_lock:
+            selection = select(query.where, self._evaluator.constant)
+        if query.where is not None and grid_size([selection], attributes(selection)) > CLASS_LIMIT:
+            return collapse(query.where)
+        return selection
+
+    def new_id(self) -> str:
+        """A short id that no query has had."""
+        length = 4
+        while True:
+            id = f"q-{uuid.uuid4().hex[:length]}"
+            if not self.known(id):
+                return id
+            length = min(length + 1, 32)
+
+    def known(self, id: str) -> bool:
+        if id in self._windows:
+            return True
+        try:
+            self._metastore.query(id)
+        except CatalogError:
+            return False
+        return True
+
+    def by_key(self, owner: str, key: str) -> tuple[str, Epoch] | None:
+        """The query that a create with this client key made before, and its epoch."""
+        record = self._metastore.query_by_key(owner, key)
+        if record is None:
+            return None
+        epoch = self._metastore.epoch(record.epoch)
+        return record.id, epoch or Epoch(record.epoch, record.created_at, {})
+
+    def seal(self, creates: Sequence[NewRequest], deletes: Sequence[str]) -> Epoch:
+        """Make creates and deletes the next epoch; an error means that nothing has changed."""
+        with self._lock:
+            self._check(deletes)
+            return self._change(creates, [id for id in deletes if id in self._group_of], deletes)
+
+    def _change(self, creates: Sequence[NewRequest], leaving: Sequence[str], deletes: Sequence[str]) -> Epoch:
+        """``leaving`` go out of their groups; of those, ``deletes`` by their owner's wish."""
+        made = [Create(c.id, c.query, c.selection) for c in creates]
+        change = rewrite(self._groups, self._group_of, made, leaving, self._new_group, self.statistics)
+        refs = tuple(self._write(version) for version in change.versions)
+        new = tuple(NewQuery(c.id, c.owner, c.key, c.query, *change.places[c.id]) for c in creates)
+        epoch = self._metastore.seal(Change(new, tuple(deletes), refs))
+        for id in leaving:
+            del self._group_of[id]
+        for version in change.versions:
+            self._take(version)
+        self._paths.update({(ref.group, ref.version): ref.path for ref in refs})
+        return epoch
+
+    def _check(self, deletes: Sequence[str]) -> None:
+        """Before files are written: the metastore refuses the same, but later."""
+        for id in deletes:
+            if id not in self._group_of and self._metastore.query(id).state != "failed":
+                raise CatalogError("QUERY_DELETED", f"the query {id!r} was deleted before")
+
+    def _new_group(self) -> str:
+        self._numbers += 1
+        return f"g-{self._numbers}"
+
+    def _write(self, version: GroupVersion) -> GroupVersionRef:
+        path = self._home.write(GROUPS, f"{version.group}-{version.version}", "json", [codec.dumps(version).encode()])
+        members = len(version.members)
+        return GroupVersionRef(version.group, version.stream, version.version, path, members, 0, not members)
+
+    def remove(self, queries: Sequence[str]) -> None:
+        """Take failed queries out of their groups: an epoch of its own, without touching their records."""
+        with self._lock:
+            self._change((), [id for id in queries if id in self._group_of], ())
+
+    def versions(self, epoch: int, stream: str) -> tuple[str, ...]:
+        """The paths of the group versions that a batch of this epoch is ingested with."""
+        if (epoch, stream) not in self._plans:
+            if len(self._plans) > 64:
+                self._plans.clear()
+            found = self._metastore.epoch_plan(epoch, stream)
+            self._plans[epoch, stream] = tuple(ref.path for ref in found)
+        return self._plans[epoch, stream]
+
+    def path(self, group: str, version: int) -> str:
+        return self._paths[group, version]
+
+    def window(self, query: str) -> WindowSpec | None:
+        return self._windows[query]
+
+    def forget(self, paths: Sequence[str]) -> None:
+        """Group versions that were removed."""
+        gone = set(paths)
+        with self._lock:
+            self._paths = {key: path for key, path in self._paths.items() if path not in gone}
+
+    def group_of(self, query: str) -> str | None:
+        return self._group_of.get(query)
+
+    @property
+    def groups(self) -> int:
+        return len(self._groups)
+
+    @property
+    def running(self) -> int:
+        return len(self._group_of)
+
+    def sketches(self) -> list[Sketch]:
+        return list(self._groups.values())
+

@@ -1,0 +1,133 @@
+"""The exception tree. One base class, one subclass for each phase, one stable code for each kind of mistake.
+
+A message has three parts, as in PostgreSQL and Materialize: a primary line (lower case, no full stop, names the
+bad value), an optional detail, and a hint that says what to do. SQL errors also carry the place in the text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+CODES: dict[str, str] = {
+    "SQL_PARSE": "the text is not Spark SQL",
+    "SQL_TYPE": "an operator or function is applied to types it does not take",
+    "SQL_ANALYSIS": "Spark's analyzer refuses the query for another reason",
+    "UNKNOWN_STREAM": "no stream of that name",
+    "UNKNOWN_COLUMN": "no column of that name",
+    "UNKNOWN_FUNCTION": "no function of that name in Spark",
+    "UNSUPPORTED": "valid Spark SQL that Millstream does not run; the hint names what to use instead",
+    "NO_WINDOW": "an aggregation without a window",
+    "BAD_WINDOW": "a window on another column than the stream's event time, or with sizes Spark refuses",
+    "BAD_SPEC": "a replay spec or stream file has unknown keys, missing keys or values of the wrong type",
+    "BAD_STREAM": "a stream definition that cannot work",
+    "DUPLICATE_STREAM": "a stream of that name exists already",
+    "DUPLICATE_QUERY": "a query of that id exists already",
+    "UNKNOWN_QUERY": "no query of that id",
+    "QUERY_DELETED": "the query was deleted before",
+    "BAD_REQUEST": "a request whose body or parameters are wrong",
+    "BAD_CURSOR": "a cursor that no answer of this query has given out",
+    "BAD_FILE": "a file that is unreadable, truncated or of another schema",
+    "BAD_SESSION": "a Spark session with settings the engine cannot work with",
+    "HOME_IN_USE": "another engine runs on this home directory",
+    "FENCED": "another engine has taken over this home directory",
+    "REPLAY_MISMATCH": "Spark planned a batch again with other offsets than the first time",
+    "NOT_RUNNING": "no engine answers at this address",
+    "STREAM_STOPPED": "the stream's pipeline has stopped with an error",
+    "INTERNAL": "a mistake in Millstream itself",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a text: 1-based line and column, and the half-open range of characters meant."""
+
+    line: int
+    column: int
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, text: str, start: int, stop: int) -> Position:
+        """The position of ``text[start:stop]``.
+
+        >>> Position.of("SELECT\\n  x", 9, 10)
+        Position(line=2, column=3, start=9, stop=10)
+        """
+        line = text.count("\n", 0, start) + 1
+        return cls(line, start - (text.rfind("\n", 0, start) + 1) + 1, start, stop)
+
+
+class MillstreamError(Exception):
+    """Base of every error that Millstream raises on purpose. Pickles, so workers can raise it too."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        detail: str | None = None,
+        position: Position | None = None,
+        text: str | None = None,
+    ) -> None:
+        assert code in CODES, code
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.detail = detail
+        self.position = position
+        self.text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {"hint": self.hint, "detail": self.detail, "position": self.position, "text": self.text}
+        return _rebuild, (type(self), self.code, self.message, fields)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The one error shape of JSON output and HTTP."""
+        body: dict[str, Any] = {"code": self.code, "message": self.message}
+        for name in ("detail", "hint"):
+            if getattr(self, name):
+                body[name] = getattr(self, name)
+        if self.position:
+            body["position"] = asdict(self.position)
+        return body
+
+    def render(self) -> str:
+        """The error for people: primary line, the underlined text, detail, hint."""
+        lines = [f"{self.code}: {self.message}"]
+        if self.position and self.text is not None:
+            source = self.text.split("\n")[self.position.line - 1]
+            width = max(1, min(self.position.stop - self.position.start, len(source) - self.position.column + 1))
+            lines += [f"  line {self.position.line}, column {self.position.column}", f"    {source}"]
+            lines += ["    " + " " * (self.position.column - 1) + "^" * width]
+        if self.detail:
+            lines.append(f"detail: {self.detail}")
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+
+def _rebuild(cls: type[MillstreamError], code: str, message: str, fields: dict[str, Any]) -> MillstreamError:
+    return cls(code, message, **fields)
+
+
+class SqlError(MillstreamError):
+    """A query's text is refused at submit time."""
+
+
+class SpecError(MillstreamError):
+    """A configuration file, replay spec or request is refused."""
+
+
+class CatalogError(MillstreamError):
+    """A stream or query that is not there, or is there already."""
+
+
+class SourceError(MillstreamError):
+    """Input that cannot be read as the stream's definition says."""
+
+
+class EngineError(MillstreamError):
+    """The engine, its session or its stores are not in a state to do what was asked."""

@@ -1,0 +1,119 @@
+"""Answer files: the answers of all queries of one task, each stored once, with an index by query.
+
+    part 0 | part 1 | … | index
+
+A part is an Arrow IPC stream of answers with the same column types, one behind the other; the index says for every (query, window)
+which rows of which part are its answer. Columns have no names in a part: queries name them differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+INDEX = pa.schema(
+    [
+        ("query", pa.string()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("partial", pa.bool_()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("first", pa.int64()),
+        ("rows", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Rows ``first … first + rows`` of a part are the answer of a query for a window (None, None for a micro-batch)."""
+
+    query: str
+    start: int | None
+    end: int | None
+    partial: bool
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Part:
+    columns: tuple[pa.Array, ...]
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    data: list[pa.Buffer]
+    index_offset: int
+    index_length: int
+    rows: int
+    queries: int
+
+    @property
+    def size(self) -> int:
+        return sum(len(buffer) for buffer in self.data)
+
+
+def encode(parts: Sequence[Part]) -> Encoded:
+    """The file's bytes, in pieces to be written in order."""
+    data: list[pa.Buffer] = []
+    position = 0
+    entries: list[dict[str, object]] = []
+    for part in parts:
+        table = pa.Table.from_arrays(list(part.columns), names=[str(i) for i in range(len(part.columns))])
+        buffer = _stream(table)
+        entries += [_entry(r, position, len(buffer)) for r in part.ranges]
+        data.append(buffer)
+        position += len(buffer)
+    entries.sort(key=lambda entry: (entry["query"], entry["end"] or 0))
+    index = _stream(pa.Table.from_pylist(entries, schema=INDEX))
+    data.append(index)
+    rows = sum(r.rows for part in parts for r in part.ranges)
+    return Encoded(data, position, len(index), rows, len({entry["query"] for entry in entries}))
+
+
+def _entry(r: Range, offset: int, length: int) -> dict[str, object]:
+    place = {"offset": offset, "length": length, "first": r.first, "rows": r.rows}
+    return {"query": r.query, "start": r.start, "end": r.end, "partial": r.partial, **place}
+
+
+def _stream(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+class AnswerReader:
+    """An open answer file; parts are read when first asked for, and slices of them share their memory."""
+
+    def __init__(self, data: pa.Buffer, index_offset: int, index_length: int) -> None:
+        self._data = data
+        self._parts: dict[int, pa.Table] = {}
+        index = pa.ipc.open_stream(data.slice(index_offset, index_length)).read_all()
+        self._by_query: dict[str, list[dict[str, object]]] = {}
+        for entry in index.to_pylist():
+            self._by_query.setdefault(entry["query"], []).append(entry)
+
+    @property
+    def queries(self) -> Sequence[str]:
+        return list(self._by_query)
+
+    def ranges(self, query: str) -> list[tuple[Range, int, int]]:
+        """The query's answers in order of window end, each with its part's place in the file."""
+        return [
+            (Range(e["query"], e["start"], e["end"], e["partial"], e["first"], e["rows"]), e["offset"], e["length"])  # type: ignore[arg-type]
+            for e in self._by_query.get(query, ())
+        ]
+
+    def read(self, found: tuple[Range, int, int], schema: pa.Schema) -> pa.Table:
+        """An answer's rows with the query's own column names."""
+        r, offset, length = found
+        if offset not in self._parts:
+            self._parts[offset] = pa.ipc.open_stream(self._data.slice(offset, length)).read_all()
+        rows = self._parts[offset].slice(r.first, r.rows)
+        return pa.Table.from_arrays(rows.columns, schema=schema) if schema.names else rows

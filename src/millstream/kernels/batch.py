@@ -1,0 +1,166 @@
+"""A chunk of a micro-batch on its way through the groups: every expression, location and key coding is done once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.kernels.classes import ClassTable, Cuts
+from millstream.kernels.evaluate import Evaluated
+from millstream.kernels.keys import Keys, code_keys
+from millstream.kernels.slices import Slicer
+from millstream.model.expression import Expression
+
+IntArray = npt.NDArray[np.int64]
+
+# A column whose values span at most this many integers is located by table look-up, 20 times faster than by search.
+TABLE_SPAN = 1 << 16
+
+
+class Evaluates(Protocol):
+    """What the kernels need of the expression evaluator."""
+
+    def evaluate_counted(self, table: pa.Table, expressions: Sequence[Expression]) -> list[Evaluated]: ...
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A column as NumPy sees it: 64-bit values, and where they are valid (None: everywhere)."""
+
+    values: npt.NDArray[np.generic]
+    valid: npt.NDArray[np.bool_] | None
+
+
+def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def numbers(column: pa.Array) -> Numbers:
+    """Integers, dates, timestamps, Booleans and short decimals as int64 (or their own width), floats as float64.
+
+    Invalid places hold zero.
+    """
+    valid = None if column.null_count == 0 else np.asarray(column.is_valid())
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        return Numbers(_low_words(column), valid)
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif pa.types.is_date32(kind):
+        column = column.view(pa.int32())
+    elif pa.types.is_timestamp(kind):
+        column = column.view(pa.int64())
+    elif pa.types.is_float32(kind):
+        column = column.cast(pa.float64())
+    if valid is not None:
+        column = pc.fill_null(column, pa.scalar(0, column.type))
+    return Numbers(np.asarray(column), valid)
+
+
+def words(column: pa.Array) -> npt.NDArray[np.int64]:
+    """The 128-bit integers behind a decimal column as an (n, 2) array of low and high words."""
+    data = column.buffers()[1]
+    return np.frombuffer(data, dtype=np.int64).reshape(-1, 2)[column.offset : column.offset + len(column)]
+
+
+def _low_words(column: pa.Array) -> npt.NDArray[np.int64]:
+    low = np.ascontiguousarray(words(column)[:, 0])
+    return low if column.null_count == 0 else np.where(np.asarray(column.is_valid()), low, 0)
+
+
+class Batch:
+    """One chunk. ``prepare`` evaluates what the groups will ask for, in a single pass over the rows."""
+
+    def __init__(self, table: pa.Table, times: IntArray, evaluator: Evaluates) -> None:
+        self.table = table
+        self.times = times
+        self._evaluator = evaluator
+        self._values: dict[Expression, Evaluated] = {}
+        self._numbers: dict[Expression, Numbers] = {}
+        self._located: dict[Cuts, IntArray] = {}
+        self._keys: dict[tuple[Expression, ...], Keys] = {}
+        self._slices: dict[Slicer, tuple[IntArray, IntArray]] = {}
+
+    @property
+    def rows(self) -> int:
+        return len(self.times)
+
+    def prepare(self, expressions: Iterable[Expression]) -> None:
+        missing = [e for e in dict.fromkeys(expressions) if e not in self._values]
+        if missing:
+            self._values.update(zip(missing, self._evaluator.evaluate_counted(self.table, missing), strict=True))
+
+    def value(self, expression: Expression) -> pa.Array:
+        self.prepare((expression,))
+        return self._values[expression].values
+
+    def failures(self, expression: Expression) -> npt.NDArray[np.int32] | None:
+        """How many operators failed in each row; None when none can."""
+        self.prepare((expression,))
+        return self._values[expression].failures
+
+    def number(self, expression: Expression) -> Numbers:
+        if expression not in self._numbers:
+            self._numbers[expression] = numbers(self.value(expression))
+        return self._numbers[expression]
+
+    def keys(self, expressions: tuple[Expression, ...]) -> Keys:
+        if expressions not in self._keys:
+            self.prepare(expressions)
+            self._keys[expressions] = code_keys([self.value(e) for e in expressions], self.rows)
+        return self._keys[expressions]
+
+    def slices(self, slicer: Slicer) -> tuple[IntArray, IntArray]:
+        if slicer not in self._slices:
+            self._slices[slicer] = slicer.locate(self.times)
+        return self._slices[slicer]
+
+    def classes(self, table: ClassTable) -> IntArray:
+        """The class of every row; ``table.classes`` for rows that no query wants."""
+        if not table.cuts:
+            return np.full(self.rows, int(table.grid[0]), np.int64)
+        if len(table.cuts) == 1:
+            return self._locate(table.cuts[0], table.grid)
+        point = np.zeros(self.rows, np.int64)
+        for cut, stride in zip(table.cuts, table.strides, strict=True):
+            point += self._interval(cut) * stride
+        return table.grid.take(point)
+
+    def _interval(self, cuts: Cuts) -> IntArray:
+        if cuts not in self._located:
+            self._located[cuts] = self._locate(cuts, np.arange(cuts.intervals))
+        return self._located[cuts]
+
+    def _locate(self, cuts: Cuts, meaning: IntArray) -> IntArray:
+        """``meaning[interval]`` of every row, by one gather where the values span few integers."""
+        if cuts.attribute.domain == "string":
+            return self._locate_text(cuts, meaning)
+        column = self.number(cuts.attribute.expression)
+        located = _gather(cuts, column.values, meaning)
+        if column.valid is not None:
+            located = np.where(column.valid, located, meaning[0])
+        return located
+
+    def _locate_text(self, cuts: Cuts, meaning: IntArray) -> IntArray:
+        coded = self.value(cuts.attribute.expression).dictionary_encode()
+        texts = np.array(coded.dictionary.to_pylist(), dtype=object)
+        thresholds = np.array(cuts.thresholds, dtype=object)
+        found = 1 + np.searchsorted(thresholds, texts, side="right") if len(texts) else np.empty(0, np.int64)
+        meaning_of_code = np.append(meaning[found], meaning[0])
+        return meaning_of_code.take(np.asarray(coded.indices.fill_null(len(texts)), dtype=np.int64))
+
+
+def _gather(cuts: Cuts, values: npt.NDArray[np.generic], meaning: IntArray) -> IntArray:
+    thresholds = cuts.array()
+    if values.dtype.kind in "iu" and len(values):
+        low, high = int(values.min()), int(values.max())
+        if high - low < TABLE_SPAN:
+            table = meaning[1 + np.searchsorted(thresholds, np.arange(low, high + 1), side="right")]
+            return table.take(values if low == 0 else values.astype(np.int64, copy=False) - low)
+    return meaning[1 + np.searchsorted(thresholds, values, side="right")]

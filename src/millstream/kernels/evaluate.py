@@ -1,0 +1,177 @@
+"""Evaluates scalar expressions over Arrow tables, all of them in one DuckDB query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.model.expression import Column, Expression, Literal, Value, columns, rewrite
+from millstream.model.types import DataType
+from millstream.sql.functions import Program
+from millstream.sql.functions.literals import identifier
+
+# Ingest hands over batches of some hundred thousand rows; expressions over them need a fraction of this.
+MEMORY_LIMIT = "1GB"
+_INPUT = "millstream_input"
+_ROW = "#row"
+# Distinct sets of expressions whose SQL a process keeps; a group version asks for a handful.
+_CACHED_QUERIES = 4096
+
+Counts = np.ndarray[tuple[int], np.dtype[np.int32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Values of one expression, and how many of its operators failed on each row (None: none can)."""
+
+    values: pa.Array
+    failures: Counts | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """One DuckDB query for many expressions. ``inputs`` are the columns it reads, ``#c0``, ``#c1`` … inside."""
+
+    sql: str
+    inputs: tuple[str, ...]
+    counted: tuple[bool, ...]
+
+
+@lru_cache(maxsize=_CACHED_QUERIES)
+def _plan(expressions: tuple[Expression, ...], counting: bool) -> _Query:
+    """Input columns are renamed: DuckDB's identifiers ignore case, Arrow's do not."""
+    inputs = tuple(sorted({name for expression in expressions for name in columns(expression)}))
+    names = {name: f"#c{index}" for index, name in enumerate(inputs)}
+
+    def renamed(node: Expression) -> Expression | None:
+        return replace(node, name=names[node.name]) if isinstance(node, Column) else None
+
+    program = Program()
+    outputs, counted = [], []
+    for index, expression in enumerate(expressions):
+        inner = rewrite(expression, renamed)
+        outputs.append(f"{program.value(inner)} AS v{index}")
+        failures = program.failures(inner) if counting else None
+        counted.append(failures is not None)
+        if failures is not None:
+            outputs.append(f"CAST({failures} AS INTEGER) AS f{index}")
+    return _Query(program.select(outputs, _INPUT), inputs, tuple(counted))
+
+
+class Evaluator:
+    """One DuckDB connection with one thread, made for a process and used for many batches; not for many threads.
+
+    >>> from millstream.model.types import INTEGER
+    >>> Evaluator().evaluate(pa.table({"a": pa.array([1, None], pa.int32())}), [Column("a", INTEGER)])[0].to_pylist()
+    [1, None]
+    """
+
+    def __init__(self, memory_limit: str = MEMORY_LIMIT) -> None:
+        self._connection = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": memory_limit})
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def evaluate(self, table: pa.Table | pa.RecordBatch, expressions: Sequence[Expression]) -> list[pa.Array]:
+        """The values of the expressions, each of exactly its type's Arrow type."""
+        return [item.values for item in self._run(table, expressions, counting=False)]
+
+    def evaluate_counted(self, table: pa.Table | pa.RecordBatch, expressions: Sequence[Expression]) -> list[Evaluated]:
+        """The values together with the failures."""
+        return self._run(table, expressions, counting=True)
+
+    def failures(self, table: pa.Table | pa.RecordBatch, expressions: Sequence[Expression]) -> list[Counts | None]:
+        """How many operators of each expression fail on each row."""
+        return [item.failures for item in self._run(table, expressions, counting=True)]
+
+    def constant(self, expression: Expression) -> Value:
+        """The value of an expression without columns, in the form that literals have."""
+        if isinstance(expression, Literal):
+            return expression.value
+        if columns(expression):
+            raise ValueError(f"not a constant: it has the columns {', '.join(sorted(columns(expression)))}")
+        one_row = pa.table({_ROW: pa.array([0], pa.int8())})
+        return to_value(self.evaluate(one_row, [expression])[0][0], expression.type)
+
+    def _run(
+        self, table: pa.Table | pa.RecordBatch, expressions: Sequence[Expression], counting: bool
+    ) -> list[Evaluated]:
+        results: dict[Expression, Evaluated] = {}
+        calls: list[Expression] = []
+        for expression in dict.fromkeys(expressions):
+            if isinstance(expression, Column):
+                results[expression] = Evaluated(_conform(table.column(expression.name), expression.type), None)
+            else:
+                calls.append(expression)
+        if calls:
+            results.update(zip(calls, self._query(table, tuple(calls), counting), strict=True))
+        return [results[expression] for expression in expressions]
+
+    def _query(
+        self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...], counting: bool
+    ) -> list[Evaluated]:
+        query = _plan(expressions, counting)
+        self._connection.register(_INPUT, _input(table, query.inputs))
+        try:
+            answer = self._connection.sql(query.sql).to_arrow_table()
+        finally:
+            self._connection.unregister(_INPUT)
+        results = []
+        for index, (expression, counted) in enumerate(zip(expressions, query.counted, strict=True)):
+            values = _conform(answer.column(f"v{index}"), expression.type)
+            failed = answer.column(f"f{index}").to_numpy() if counted else None
+            results.append(Evaluated(values, failed))
+        return results
+
+
+def _input(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table:
+    """The columns a query reads, timestamps without their zone; a row number when it reads none."""
+    if not names:
+        return pa.table({_ROW: pa.nulls(table.num_rows, pa.int8())})
+    return pa.table({f"#c{index}": _naive(table.column(name)) for index, name in enumerate(names)})
+
+
+def _naive(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    if pa.types.is_timestamp(column.type) and column.type != pa.timestamp("us"):
+        return column.cast(pa.timestamp("us"))
+    return column
+
+
+def _conform(column: pa.Array | pa.ChunkedArray, type_: DataType) -> pa.Array:
+    """One array of exactly the type's Arrow type."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # combine_chunks of a string column may have to keep several chunks
+        array = pa.concat_arrays(array.chunks)
+    wanted = type_.arrow
+    if array.type == wanted:
+        return array
+    if pa.types.is_null(wanted):
+        return pa.nulls(len(array))
+    if pa.types.is_struct(wanted):
+        fields = [_conform_timestamp(pc.struct_field(array, [i]), wanted.field(i).type) for i in range(2)]
+        return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=array.is_null())
+    if pa.types.is_timestamp(wanted):
+        return _conform_timestamp(array, wanted)
+    return array.cast(wanted)
+
+
+def _conform_timestamp(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(array.type) and array.type.unit == "us":
+        return array.view(pa.int64()).view(wanted)
+    return array.cast(wanted)
+
+
+def to_value(scalar: pa.Scalar, type_: DataType) -> Value:
+    """An Arrow scalar as a literal's value: days, microseconds, decimals as text."""
+    if not scalar.is_valid:
+        return None
+    if type_.kind in ("date", "timestamp", "timestamp_ntz"):
+        return int(scalar.value)
+    value = scalar.as_py()
+    return f"{value:f}" if type_.kind == "decimal" else value  # type: ignore[no-any-return]

@@ -1,0 +1,106 @@
+"""A group version made ready to run: class table, slicer, and the expressions it will ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.kernels.classes import ClassTable, table_of
+from millstream.kernels.slices import Slicer
+from millstream.model.expression import Expression
+from millstream.model.group import GroupVersion
+from millstream.model.query import WindowSpec
+from millstream.model.selection import attributes
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Everything derived from a version; built once for each process and version."""
+
+    version: GroupVersion
+
+    @cached_property
+    def table(self) -> ClassTable:
+        return table_of(self.version)
+
+    @cached_property
+    def windows(self) -> tuple[WindowSpec, ...]:
+        return tuple(dict.fromkeys(m.window for m in self.version.members if m.window is not None))
+
+    @cached_property
+    def slicer(self) -> Slicer:
+        return Slicer.of(self.windows)
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Each member's place among the members, by query."""
+        return {member.query: index for index, member in enumerate(self.version.members)}
+
+    @property
+    def by_query(self) -> bool:
+        """Buckets label cells with the member instead of the class where that makes fewer of them."""
+        return len(self.version.members) < self.table.classes
+
+    @cached_property
+    def labels(self) -> BoolArray:
+        """``labels[member, label]``: which labels of the buckets belong to a member."""
+        if self.by_query:
+            return np.eye(len(self.version.members), dtype=np.bool_)
+        return np.ascontiguousarray(self.table.queries.T)
+
+    @cached_property
+    def selected(self) -> tuple[Expression, ...]:
+        """What classifying rows needs."""
+        return tuple(cut.attribute.expression for cut in self.table.cuts)
+
+    @cached_property
+    def accumulated(self) -> tuple[Expression, ...]:
+        """What partial aggregates need of selected rows."""
+        arguments = (measure.argument for measure in self.version.measures)
+        return tuple(dict.fromkeys([*(self.version.keys or ()), *arguments]))
+
+    @cached_property
+    def projected(self) -> tuple[Expression, ...]:
+        """What the answers of queries without a window need of selected rows."""
+        if self.version.windowed:
+            return ()
+        return tuple(dict.fromkeys(out.expression for m in self.version.members for out in m.outputs))
+
+    @cached_property
+    def users_of_selected(self) -> dict[Expression, list[str]]:
+        """Which queries' conditions contain an attribute."""
+        users: dict[Expression, list[str]] = {}
+        for member in self.version.members:
+            for attribute in attributes(member.selection):
+                users.setdefault(attribute.expression, []).append(member.query)
+        return users
+
+    @cached_property
+    def users_of_accumulated(self) -> dict[Expression, list[str]]:
+        """Which queries have an expression among their keys and arguments."""
+        users: dict[Expression, list[str]] = {}
+        for member in self.version.members:
+            arguments = [a.argument for a in member.aggregates if a.argument is not None]
+            for expression in dict.fromkeys([*(self.version.keys or ()), *arguments]):
+                users.setdefault(expression, []).append(member.query)
+        return users
+
+    def last_end(self, start: int) -> int:
+        """The largest end of a member's window that contains the slice starting at ``start``."""
+        return max(_last_end(window, start) for window in self.windows)
+
+
+def _last_end(window: WindowSpec, start: int) -> int:
+    return start + window.size - (start - window.offset) % window.slide
+
+
+def expressions(groups: Iterable[Group]) -> list[Expression]:
+    """All that the groups ask for of every row, once each."""
+    found = (e for group in groups for e in (*group.selected, *group.accumulated))
+    return list(dict.fromkeys(found))

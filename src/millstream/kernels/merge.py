@@ -1,0 +1,62 @@
+"""Merging cells of the same version and slice: chunks of a task, or buckets that compaction brings together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.kernels.aggregate import Plane, Planes, identity, plane_kinds, reduce_at, unrank
+from millstream.kernels.bucket import Cells
+from millstream.kernels.dense import to_ranks
+from millstream.kernels.keys import align
+from millstream.model.group import Measure
+
+IntArray = npt.NDArray[np.int64]
+
+
+def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
+    """One set of cells with the sums of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    numbers, keys, count = align([part.keys for part in parts], len(parts[0].keys))
+    ranked, values = to_ranks(parts, measures)
+    codes = np.concatenate([p.label * count + n[p.key] for p, n in zip(parts, numbers, strict=True)])
+    used, cell = np.unique(codes, return_inverse=True)
+    places = np.split(cell, np.cumsum([len(part) for part in parts])[:-1])
+    rows = _add("add", [part.rows for part in parts], places, len(used))
+    partials: list[Planes | None] = []
+    for index, measure in enumerate(measures):
+        if all(part.partials[index] is None for part in parts):
+            partials.append(None)
+            continue
+        found: list[Planes] = [p.partials[index] or (p.rows,) for p in ranked]
+        merged = _merge(measure, found, places, len(used))
+        partials.append((unrank(measure.kind, merged[0], values[index]),) if index in values else merged)
+    return Cells(keys, used % count, used // count, rows.astype(np.int64), tuple(partials))
+
+
+def _merge(measure: Measure, found: list[Planes], places: list[IntArray], count: int) -> tuple[npt.NDArray[np.generic], ...]:
+    width = max(len(planes) for planes in found)
+    return tuple(
+        _add(
+            kind,
+            [planes[number] for planes in found if len(planes) > number],
+            [place for planes, place in zip(found, places, strict=True) if len(planes) > number],
+            count,
+        )
+        for number, kind in enumerate(plane_kinds(measure, width))
+    )
+
+
+def _add(kind: str, planes: list[Plane], places: list[IntArray], count: int) -> npt.NDArray[np.generic]:
+    if kind in ("min", "max"):
+        total = identity(kind, planes[0].dtype.type, count)
+        for plane, place in zip(planes, places, strict=True):
+            reduce_at(kind, total, place, plane)
+        return total
+    total = np.zeros(count, np.float64 if kind == "fadd" else np.int64)
+    for plane, place in zip(planes, places, strict=True):
+        np.add.at(total, place, plane)
+    return total

@@ -1,0 +1,87 @@
+"""What ingest and fire write down: plans, buckets, files. All times are microseconds since 1970."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class IngestPlan:
+    """How one micro-batch of one stream is to be processed; fixed before the job, so a replay does the same.
+
+    ``watermark`` is the stream's watermark before this batch (None: no row seen yet); rows are late against it.
+    ``clock`` is the driver's time when planned. ``offsets`` is Spark's own text for the batch.
+    """
+
+    stream: str
+    batch: int
+    epoch: int
+    watermark: int | None
+    clock: int
+    offsets: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The data of one (group version, slice) written by one task: the bytes ``offset … offset + length`` of a file."""
+
+    group: str
+    version: int
+    start: int
+    end: int
+    offset: int
+    length: int
+    cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFile:
+    """A file of buckets. ``watermark`` is that of the batch's ingest plan: a window ending at E reads it iff watermark < E."""
+
+    path: str
+    stream: str
+    batch: int
+    watermark: int | None
+    buckets: tuple[Bucket, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFile:
+    """A file of answers with its own index by query at ``index_offset``; ``path`` is relative to the home's ``answers/``."""
+
+    path: str
+    index_offset: int
+    index_length: int
+    rows: int
+    queries: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What the tasks of one ingest job report; committed in one transaction."""
+
+    rows: int
+    bytes: int
+    max_time: int | None
+    late_rows: int
+    rejected_rows: int
+    files: tuple[BucketFile, ...] = ()
+    answers: tuple[AnswerFile, ...] = ()
+    rejects: tuple[str, ...] = ()
+    late_by_query: dict[str, int] = field(default_factory=dict)
+    failures_by_query: dict[str, int] = field(default_factory=dict)
+    rows_by_query: dict[str, int] = field(default_factory=dict)
+    seconds_by_phase: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FireResult:
+    """What the tasks of one fire job report. ``windows`` and ``rows`` count answers and their rows by query."""
+
+    answers: tuple[AnswerFile, ...] = ()
+    windows_by_query: dict[str, int] = field(default_factory=dict)
+    rows_by_query: dict[str, int] = field(default_factory=dict)
+    failures_by_query: dict[str, int] = field(default_factory=dict)
+    # Compaction: files written in place of buckets, and the (path, offset) of the buckets they replace.
+    compacted: tuple[BucketFile, ...] = ()
+    replaced: tuple[tuple[str, int], ...] = ()

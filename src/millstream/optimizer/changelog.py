@@ -1,0 +1,91 @@
+"""A batch of creates and deletes turned into new group versions. Pure: the caller writes the files and seals the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from millstream.model.group import GroupVersion, Member
+from millstream.model.query import LogicalQuery
+from millstream.model.selection import Selection
+from millstream.optimizer.cost import Statistics
+from millstream.optimizer.grouping import Candidate, Sketch, choose, free_slot, with_members
+
+
+@dataclass(frozen=True)
+class Create:
+    id: str
+    query: LogicalQuery
+    selection: Selection
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The versions that change, and where each new query was put: (group, slot) by query."""
+
+    versions: tuple[GroupVersion, ...]
+    places: Mapping[str, tuple[str, int]]
+
+
+@dataclass
+class _Draft:
+    sketch: Sketch
+    members: dict[str, Member]
+    changed: bool = False
+
+
+@dataclass
+class _Plan:
+    drafts: dict[str, _Draft]
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+def rewrite(
+    groups: Mapping[str, Sketch],
+    group_of: Mapping[str, str],
+    creates: Sequence[Create],
+    deletes: Sequence[str],
+    new_group: Callable[[], str],
+    statistics: Statistics,
+) -> Rewritten:
+    """Apply deletes, then creates. ``groups`` are the current versions by group, ``group_of`` gives a query's group."""
+    plan = _Plan({})
+    for query in deletes:
+        draft = _draft(plan, groups, group_of[query])
+        del draft.members[query]
+        draft.changed = True
+    for create in creates:
+        _place(plan, groups, create, new_group, statistics)
+    versions = tuple(with_members(d.sketch.version, d.members.values()) for d in plan.drafts.values() if d.changed)
+    return Rewritten(versions, plan.places)
+
+
+def _draft(plan: _Plan, groups: Mapping[str, Sketch], group: str) -> _Draft:
+    if group not in plan.drafts:
+        sketch = groups[group]
+        plan.drafts[group] = _Draft(sketch, {m.query: m for m in sketch.version.members})
+    return plan.drafts[group]
+
+
+def _place(
+    plan: _Plan, groups: Mapping[str, Sketch], create: Create, new_group: Callable[[], str], statistics: Statistics
+) -> None:
+    query = create.query
+    candidate = Candidate(query, create.selection)
+    same_stream = {g: s for g, s in groups.items() if s.version.stream == query.stream}
+    same_stream |= {g: d.sketch for g, d in plan.drafts.items() if d.sketch.version.stream == query.stream}
+    chosen = choose(candidate, list(same_stream.values()), statistics)
+    if chosen is None:
+        group = new_group()
+        empty = GroupVersion(group, 0, query.stream, candidate.keys, (), (), ())
+        plan.drafts[group] = _Draft(Sketch.of(empty), {})
+    else:
+        group = chosen.version.group
+    draft = _draft(plan, groups, group)
+    slot = free_slot(draft.members.values())
+    draft.members[create.id] = Member(
+        create.id, slot, create.selection, query.window, query.aggregates, query.having, query.outputs
+    )
+    draft.changed = True
+    draft.sketch = draft.sketch.extended(draft.members[create.id])
+    plan.places[create.id] = (group, slot)

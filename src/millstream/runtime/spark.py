@@ -1,0 +1,141 @@
+"""Spark as the engine sees it: jobs, streaming queries, and the analyzer, behind one class."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from millstream.errors import EngineError
+from millstream.model.plan import BatchResult, FireResult
+from millstream.runtime import jobs
+from millstream.runtime.analyzer import SparkAnalyzer
+from millstream.runtime.fire import FireTask
+from millstream.runtime.session import build_session, check_session, quieten
+from millstream.runtime.worker import IngestTask
+from millstream.sources.source import DataFrameSource, Source
+from millstream.sources.splits import Split
+
+Ingest = Callable[[IngestTask], BatchResult]
+# (batch id, offsets, how to run it)
+OnBatch = Callable[[int, str, Ingest], None]
+
+
+class Spark:
+    """A session of our own, stopped with the engine, or the user's."""
+
+    def __init__(self, session: SparkSession | None = None, parallelism: int | None = None) -> None:
+        self._owned = session is None and SparkSession.getActiveSession() is None
+        self.session = session if session is not None else build_session()
+        if session is not None:
+            check_session(session)
+            quieten(session)
+        self.parallelism = parallelism or self.session.sparkContext.defaultParallelism
+        self.analyzer = SparkAnalyzer(self.session)
+
+    def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
+        return jobs.ingest_splits(self.session, task, splits)
+
+    def fire(self, tasks: Sequence[FireTask]) -> tuple[list[FireResult], dict[str, float]]:
+        return jobs.fire(self.session, tasks)
+
+    def source_of(self, source: Source | DataFrame) -> Source:
+        """A streaming DataFrame is a source too."""
+        if isinstance(source, Source):
+            return source
+        if isinstance(source, DataFrame):
+            return DataFrameSource(source)
+        raise EngineError(
+            "BAD_STREAM",
+            f"a source is a streaming DataFrame or one of millstream.sources, not a {type(source).__name__}",
+            hint="for example ParquetFiles('/data/purchases')",
+        )
+
+    def start(self, name: str, source: Source, checkpoint: str, on_batch: OnBatch, interval: int) -> Running:
+        """Start the stream's one streaming query; Spark keeps its offsets, checkpoint and retries."""
+        return Running(self, name, source, checkpoint, on_batch, interval)
+
+    def stop(self) -> None:
+        if self._owned:
+            self.session.stop()
+
+
+class Running:
+    """A stream's streaming query. The callback is the point at which all workers learn the new epoch."""
+
+    def __init__(
+        self, spark: Spark, name: str, source: Source, checkpoint: str, on_batch: OnBatch, interval: int
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._checkpoint = Path(checkpoint)
+        self._on_batch = on_batch
+        self._stopping = False
+        # Held while the callback runs: stopping a query in the middle of a job can end in a StackOverflowError inside Spark.
+        self._busy = threading.Lock()
+        self._error: str | None = None
+        writer = source.dataframe(spark.session).writeStream.foreachBatch(self._callback).queryName(f"millstream {name}")
+        writer = writer.option("checkpointLocation", checkpoint)
+        self._query: StreamingQuery = writer.trigger(processingTime=f"{interval // 1000} milliseconds").start()
+
+    def _callback(self, rows: DataFrame, batch: int) -> None:
+        with self._busy:
+            if self._stopping:
+                # Returning would tell Spark that the batch is done.
+                raise EngineError("NOT_RUNNING", "the engine is stopping")
+            try:
+                self._run(rows, batch)
+            except Exception as error:
+                self._error = f"{type(error).__name__}: {error}"
+                raise
+
+    def _run(self, rows: DataFrame, batch: int) -> None:
+        offsets = read_offsets(self._checkpoint, batch)
+        if not self._source.columnar:
+            self._on_batch(batch, offsets, lambda task: jobs.ingest_rows(task, rows))
+            return
+        descriptors = sorted(tuple(row) for row in rows.collect())
+        splits = self._source.splits(descriptors, self._spark.parallelism)
+        # After a power loss Spark may plan the same offset with other files: the descriptors are part of the identity.
+        offsets = f"{offsets} {_digest(descriptors)}"
+        self._on_batch(batch, offsets, lambda task: self._spark.ingest(task, splits))
+
+    @property
+    def error(self) -> str | None:
+        """Why the query has ended by itself, None while it runs."""
+        if self._stopping or self._query.isActive:
+            return None
+        if self._error:
+            return self._error
+        found = self._query.exception()
+        return "the streaming query has ended" if found is None else _first_line(found)
+
+    def stop(self) -> None:
+        """Let a running micro-batch finish, then end the query."""
+        self._stopping = True
+        with self._busy:
+            self._query.stop()
+
+    def await_batches(self) -> None:
+        """Wait until all input that is there now has been processed."""
+        self._query.processAllAvailable()
+
+
+def _first_line(error: StreamingQueryException) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def read_offsets(checkpoint: Path, batch: int) -> str:
+    """Spark's own text of a batch's offsets, which it wrote before the callback; the lines before are version and settings."""
+    text = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8")
+    return " ".join(text.split("\n")[2:])
+
+
+def _digest(descriptors: Sequence[tuple[Any, ...]]) -> str:
+    return hashlib.sha256(repr(descriptors).encode()).hexdigest()[:16]

@@ -1,0 +1,282 @@
+"""What runs inside a Spark task: ingest of some splits, and the fire of some groups. No Spark in here.
+
+Group versions are immutable, so a worker process keeps what it derived from them for the next batch.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millstream.errors import SourceError
+from millstream.kernels import answers, bucket
+from millstream.kernels.answers import Part, Range
+from millstream.kernels.batch import Batch
+from millstream.kernels.evaluate import Evaluator
+from millstream.kernels.filter import select_rows
+from millstream.kernels.group import Group, expressions
+from millstream.kernels.ingest import SliceCells, Tally, late_rows, slice_cells
+from millstream.kernels.merge import merge
+from millstream.model import codec
+from millstream.model.expression import columns
+from millstream.model.plan import AnswerFile, BatchResult, Bucket, BucketFile
+from millstream.model.query import WindowSpec
+from millstream.model.stream import Stream
+from millstream.runtime.home import ANSWERS, BUCKETS, DEAD, Home
+from millstream.sources.chunk import REJECTED, Chunk
+
+IntArray = npt.NDArray[np.int64]
+
+# Versions kept by a worker process: a thousand queries make some dozens of groups.
+KEPT_VERSIONS = 4096
+
+
+@dataclass(frozen=True)
+class IngestTask:
+    """What all tasks of one ingest job have in common."""
+
+    home: Home
+    stream: Stream
+    batch: int
+    watermark: int | None
+    clock: int
+    versions: tuple[str, ...]
+
+
+@lru_cache(maxsize=KEPT_VERSIONS)
+def load_group(home: Home, path: str) -> Group:
+    with open(home.path(path), encoding="utf-8") as file:
+        return Group(codec.loads(file.read()))
+
+
+@lru_cache(maxsize=1)
+def evaluator() -> Evaluator:
+    return Evaluator()
+
+
+def needed_columns(task: IngestTask) -> list[str]:
+    """The columns to read: the event time, and what some query asks for."""
+    groups = [load_group(task.home, path) for path in task.versions]
+    asked = {name for g in groups for e in (*g.selected, *g.accumulated, *g.projected) for name in columns(e)}
+    return [f.name for f in task.stream.fields if f.name == task.stream.time or f.name in asked]
+
+
+@dataclass
+class _Work:
+    """What a task has found so far."""
+
+    task: IngestTask
+    groups: list[Group]
+    slices: dict[tuple[int, int, int], list[SliceCells]] = field(default_factory=lambda: defaultdict(list))
+    selected: dict[str, list[tuple[pa.Array, ...]]] = field(default_factory=lambda: defaultdict(list))
+    tally: Tally = field(default_factory=Tally)
+    late_by_window: Counter[WindowSpec] = field(default_factory=Counter)
+    rejected: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    late: int = 0
+    max_time: int | None = None
+    seconds: Counter[str] = field(default_factory=Counter)
+
+
+def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> BatchResult:
+    """Ingest chunks and write what they give; a file that could not be read comes as its error among them."""
+    work = _Work(task, [load_group(task.home, path) for path in task.versions])
+    for chunk in _timed(chunks, work.seconds, "read"):
+        if isinstance(chunk, SourceError):
+            work.rejected.append(_rejected_file(chunk))
+        else:
+            _ingest(work, chunk)
+    started = time.perf_counter()
+    result = _write(work)
+    result.seconds_by_phase["write"] = time.perf_counter() - started
+    return result
+
+
+def _timed(items: Iterable[Chunk | SourceError], seconds: Counter[str], phase: str) -> Iterator[Chunk | SourceError]:
+    iterator = iter(items)
+    while True:
+        started = time.perf_counter()
+        item = next(iterator, None)
+        seconds[phase] += time.perf_counter() - started  # type: ignore[assignment]
+        if item is None:
+            return
+        yield item
+
+
+def _rejected_file(error: SourceError) -> pa.Table:
+    return pa.table([[error.message], [error.detail or ""], [""]], schema=REJECTED)
+
+
+def _ingest(work: _Work, chunk: Chunk) -> None:
+    table, times = _admit(work, chunk)
+    if not len(times):
+        return
+    latest = int(times.max())
+    work.max_time = latest if work.max_time is None else max(work.max_time, latest)
+    started = time.perf_counter()
+    batch = Batch(table, times, evaluator())
+    batch.prepare(expressions(work.groups))
+    prepared = time.perf_counter()
+    work.seconds["evaluate"] += prepared - started  # type: ignore[assignment]
+    windows = tuple(dict.fromkeys(w for g in work.groups for w in g.windows))
+    by_window, late = late_rows(times, work.task.watermark, windows)
+    work.late += late
+    work.late_by_window.update(by_window)
+    for number, group in enumerate(work.groups):
+        if group.version.windowed:
+            for found in slice_cells(group, batch, work.task.watermark, work.tally):
+                work.slices[number, found.start, found.end].append(found)
+        else:
+            for query, rows in select_rows(group, batch, evaluator(), work.tally).items():
+                work.selected[query].append(rows)
+    work.seconds["aggregate"] += time.perf_counter() - prepared  # type: ignore[assignment]
+
+
+def _admit(work: _Work, chunk: Chunk) -> tuple[pa.Table, IntArray]:
+    """Count the chunk's rows, and send those without a usable event time to the dead letters."""
+    table = chunk.table
+    work.rows += chunk.rows
+    work.bytes += table.nbytes
+    if chunk.rejected is not None:
+        work.rejected.append(chunk.rejected)
+    column = table.column(work.task.stream.time)
+    column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    valid = np.asarray(column.is_valid())
+    times = np.asarray(column.view(pa.int64()).fill_null(0))
+    good = valid
+    if work.task.stream.max_skew is not None:
+        good = valid & (times <= work.task.clock + work.task.stream.max_skew)
+    if good.all():
+        return table, times
+    _reject(work, chunk, np.flatnonzero(~good), valid)
+    kept = np.flatnonzero(good)
+    return table.take(pa.array(kept)), times[kept]
+
+
+def _reject(work: _Work, chunk: Chunk, places: IntArray, valid: npt.NDArray[np.bool_]) -> None:
+    stream = work.task.stream
+    reasons = [
+        f"the event time {stream.time!r} is ahead of the clock" if valid[i] else f"the event time {stream.time!r} is missing"
+        for i in places
+    ]
+    rows = chunk.table.take(pa.array(places)).to_pylist()
+    raw = [json.dumps(row, default=str, ensure_ascii=False) for row in rows]
+    origins = [chunk.origin_of(int(i)) for i in places]
+    work.rejected.append(pa.table([reasons, origins, raw], schema=REJECTED))
+
+
+def _write(work: _Work) -> BatchResult:
+    task = work.task
+    rejected = sum(table.num_rows for table in work.rejected)
+    late = Counter[str]()
+    for group in work.groups:
+        for member in group.version.members:
+            count = work.late_by_window.get(member.window, 0) if member.window else 0
+            if count:
+                late[member.query] += count
+    return BatchResult(
+        rows=work.rows,
+        bytes=work.bytes,
+        max_time=work.max_time,
+        late_rows=work.late,
+        rejected_rows=rejected,
+        files=_write_buckets(work),
+        answers=_write_selected(work),
+        rejects=_write_dead(task, work.rejected),
+        late_by_query=dict(late),
+        failures_by_query=dict(work.tally.failures),
+        rows_by_query=dict(work.tally.rows),
+        seconds_by_phase=dict(work.seconds),
+    )
+
+
+def _write_buckets(work: _Work) -> tuple[BucketFile, ...]:
+    data: list[pa.Buffer] = []
+    buckets: list[Bucket] = []
+    position = 0
+    for (number, start, end), parts in sorted(work.slices.items()):
+        version = work.groups[number].version
+        cells = merge([part.cells for part in parts], version.measures)
+        encoded = bucket.encode(cells)
+        buckets.append(Bucket(version.group, version.version, start, end, position, len(encoded), len(cells)))
+        data.append(encoded)
+        position += len(encoded)
+    if not buckets:
+        return ()
+    task = work.task
+    path = task.home.write(f"{BUCKETS}/{task.stream.name}", str(task.batch), "bucket", data)
+    return (BucketFile(path, task.stream.name, task.batch, task.watermark, tuple(buckets)),)
+
+
+def _write_selected(work: _Work) -> tuple[AnswerFile, ...]:
+    """Answers of queries without a window; those with the same column types share a part."""
+    by_types: dict[tuple[pa.DataType, ...], list[tuple[str, list[tuple[pa.Array, ...]]]]] = defaultdict(list)
+    for query, chunks in work.selected.items():
+        by_types[tuple(column.type for column in chunks[0])].append((query, chunks))
+    parts = [_part(queries) for queries in by_types.values()]
+    return write_answers(work.task.home, f"{work.task.stream.name}-{work.task.batch}", parts)
+
+
+def _part(queries: Sequence[tuple[str, list[tuple[pa.Array, ...]]]]) -> Part:
+    ranges: list[Range] = []
+    first = 0
+    for query, chunks in queries:
+        rows = sum(len(chunk[0]) for chunk in chunks)
+        ranges.append(Range(query, None, None, False, first, rows))
+        first += rows
+    every = [chunk for _, chunks in queries for chunk in chunks]
+    return Part(tuple(pa.concat_arrays([chunk[i] for chunk in every]) for i in range(len(every[0]))), tuple(ranges))
+
+
+def write_answers(home: Home, stem: str, parts: Sequence[Part]) -> tuple[AnswerFile, ...]:
+    if not parts:
+        return ()
+    encoded = answers.encode(parts)
+    path = home.write(ANSWERS, stem, "answers", encoded.data)
+    return (AnswerFile(path, encoded.index_offset, encoded.index_length, encoded.rows, encoded.queries),)
+
+
+def _write_dead(task: IngestTask, rejected: Sequence[pa.Table]) -> tuple[str, ...]:
+    """Dead letters as JSON lines: reason, origin, row."""
+    if not rejected:
+        return ()
+    rows = pa.concat_tables(rejected).to_pylist()
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return (task.home.write(f"{DEAD}/{task.stream.name}", str(task.batch), "jsonl", [lines.encode()]),)
+
+
+def merged(results: Sequence[BatchResult]) -> BatchResult:
+    """The results of a job's tasks as one."""
+    times = [r.max_time for r in results if r.max_time is not None]
+    return BatchResult(
+        rows=sum(r.rows for r in results),
+        bytes=sum(r.bytes for r in results),
+        max_time=max(times, default=None),
+        late_rows=sum(r.late_rows for r in results),
+        rejected_rows=sum(r.rejected_rows for r in results),
+        files=tuple(f for r in results for f in r.files),
+        answers=tuple(a for r in results for a in r.answers),
+        rejects=tuple(p for r in results for p in r.rejects),
+        late_by_query=_sums(r.late_by_query for r in results),
+        failures_by_query=_sums(r.failures_by_query for r in results),
+        rows_by_query=_sums(r.rows_by_query for r in results),
+        seconds_by_phase=_sums(r.seconds_by_phase for r in results),
+    )
+
+
+
+
+def _sums(parts: Iterable[dict[str, int]] | Iterable[dict[str, float]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)  # type: ignore[arg-type]
+    return dict(total)

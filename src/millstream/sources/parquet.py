@@ -1,0 +1,185 @@
+"""Reading row ranges of Parquet files straight into Arrow, with only the row groups and columns that are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millstream.config import nearest
+from millstream.errors import SourceError
+from millstream.model.stream import Field
+from millstream.model.types import FLOATING, INTEGRAL, DataType, type_from_arrow
+from millstream.sources.chunk import CHUNK_ROWS, REJECTED, Chunk, Origin
+from millstream.sources.files import PARQUET_TROUBLE, bad_file, local_path, open_file
+from millstream.sources.schema import UINT64_DIGITS, parquet_schema
+
+# A recorded file made from text carries its bad rows in place, under these names, which no stream column can have
+# when written in SQL without quotes.
+REASON, ORIGIN, RAW = (f"#{name}" for name in REJECTED.names)
+
+# Digits that hold every value of an integer type.
+_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+# Integers that floating-point types hold exactly.
+_EXACT = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What planning needs to know of a file: the rows of its row groups."""
+
+    path: str
+    group_rows: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(self.group_rows)
+
+
+def read_footer(path: str, fields: Sequence[Field] | None = None) -> Footer:
+    """The footer; with fields, also checked to be of the stream's schema. SourceError BAD_FILE."""
+    try:
+        with open_file(path) as source:
+            file = pq.ParquetFile(source)
+            if fields is not None:
+                check_schema(path, parquet_schema(file), fields)
+            metadata = file.metadata
+            return Footer(path, tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)))
+    except PARQUET_TROUBLE as error:
+        raise bad_file(path, error) from None
+
+
+def check_schema(path: str, found: dict[str, pa.DataType], fields: Sequence[Field]) -> None:
+    """Every field must be there with a type that becomes the field's without loss."""
+    for field in fields:
+        arrow = found.get(field.name)
+        if arrow is None:
+            reason, hint = f"column {field.name!r} is missing", nearest(field.name, found)
+        elif not widens(arrow, field.type):
+            reason = f"column {field.name!r} is {arrow}, the stream's is {field.type}"
+            hint = "give the stream a schema that fits all files"
+        else:
+            continue
+        raise SourceError("BAD_FILE", f"cannot read {local_path(path) or path}: {reason}", hint=hint)
+
+
+def widens(arrow: pa.DataType, wanted: DataType) -> bool:
+    """Whether every value of the Arrow type is a value of the wanted type."""
+    if arrow == pa.null():
+        return True
+    try:
+        found = DataType("decimal", UINT64_DIGITS, 0) if arrow == pa.uint64() else type_from_arrow(arrow)
+    except ValueError:
+        return False
+    if found == wanted or {found.kind, wanted.kind} == {"timestamp", "timestamp_ntz"}:
+        return True
+    if found.kind in INTEGRAL and wanted.kind in INTEGRAL:
+        return INTEGRAL.index(found.kind) <= INTEGRAL.index(wanted.kind)
+    if wanted.kind in FLOATING:
+        return found.kind in _EXACT[wanted.kind] or (found.kind, wanted.kind) == ("float", "double")
+    if wanted.kind == "decimal":
+        digits = _DIGITS.get(
+            found.kind, found.precision - found.scale if found.kind == "decimal" else wanted.precision + 1
+        )
+        return found.scale <= wanted.scale and digits <= wanted.precision - wanted.scale
+    return (found.kind, wanted.kind) == ("date", "timestamp_ntz")
+
+
+def read_parquet(
+    path: str, first_row: int, rows: int | None, fields: Sequence[Field], columns: Sequence[str]
+) -> Iterator[Chunk]:
+    """The rows ``first_row … first_row + rows`` in chunks; None means to the end."""
+    types = {field.name: field.type for field in fields}
+    try:
+        with open_file(path) as source:
+            file = pq.ParquetFile(source, pre_buffer=False)
+            found = parquet_schema(file)
+            check_schema(path, found, fields)
+            marked = REASON in found
+            wanted = [*columns, *((REASON, ORIGIN, RAW) if marked else ())]
+            for first, batch in _batches(path, file, first_row, rows, wanted):
+                yield _chunk(path, first, batch, columns, types, marked)
+    except PARQUET_TROUBLE as error:
+        raise bad_file(path, error) from None
+
+
+def _batches(
+    path: str, file: pq.ParquetFile, first_row: int, rows: int | None, columns: Sequence[str]
+) -> Iterator[tuple[int, pa.Table]]:
+    """Pieces of the range, each with the number of its first row."""
+    metadata = file.metadata
+    stop_row = metadata.num_rows if rows is None else min(first_row + rows, metadata.num_rows)
+    begin = 0
+    for group in range(metadata.num_row_groups):
+        end = begin + metadata.row_group(group).num_rows
+        low, high = max(begin, first_row), min(end, stop_row)
+        if low < high:
+            if 2 * (high - low) < end - begin:
+                yield low, _cached_group(path, file, group, columns).slice(low - begin, high - low)
+            else:
+                yield from _group_batches(file, group, begin, low, high, columns)
+        begin = end
+
+
+def _group_batches(
+    file: pq.ParquetFile, group: int, begin: int, low: int, high: int, columns: Sequence[str]
+) -> Iterator[tuple[int, pa.Table]]:
+    position = begin
+    for batch in file.iter_batches(CHUNK_ROWS, row_groups=[group], columns=list(columns), use_threads=False):
+        start, stop = max(low, position), min(high, position + batch.num_rows)
+        if start < stop:
+            yield start, pa.Table.from_batches([batch]).slice(start - position, stop - start)
+        position += batch.num_rows
+        if position >= high:
+            return
+
+
+# Micro-batches that are small against a row group would decode it again and again; a worker sees them one after the
+# other, so remembering the last group makes each decoding serve them all.
+_last_group: dict[str, tuple[tuple[object, ...], pa.Table]] = {}
+
+
+def _cached_group(path: str, file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.Table:
+    size = file.metadata.row_group(group).num_rows
+    if size > 4 * CHUNK_ROWS:
+        return _selected(file, group, columns)
+    key = (path, file.metadata.serialized_size, file.metadata.num_rows, group, tuple(columns))
+    known = _last_group.get("group")
+    if known is None or known[0] != key:
+        known = (key, _selected(file, group, columns))
+        _last_group["group"] = known
+    return known[1]
+
+
+def _selected(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.Table:
+    return file.read_row_group(group, columns=list(columns), use_threads=False)
+
+
+def _chunk(
+    path: str, first: int, table: pa.Table, columns: Sequence[str], types: dict[str, DataType], marked: bool
+) -> Chunk:
+    rejected, positions = None, None
+    if marked and table[REASON].null_count < table.num_rows:
+        good = pc.is_null(table[REASON])
+        bad = table.filter(pc.invert(good)).select([REASON, ORIGIN, RAW])
+        rejected = bad.rename_columns(REJECTED.names)
+        positions = good.to_numpy().nonzero()[0]
+        table = table.filter(good)
+    cast = [_cast(table[name], types[name].arrow) for name in columns]
+    return Chunk(pa.table(cast, list(columns)), rejected, Origin(path, first + 1, 0, positions))
+
+
+def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    if column.type == wanted:
+        return column
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_timestamp(column.type):
+        if column.type.unit == "ns":
+            # A plain cast cuts towards zero, which is upwards before 1970.
+            column = pc.floor_temporal(column, unit="microsecond")
+        column = column.cast(pa.timestamp("us", tz=column.type.tz))
+    return column.cast(wanted)

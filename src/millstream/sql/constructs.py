@@ -1,0 +1,132 @@
+"""What Millstream does not run: for each construct its name, where to find it in the text, and what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from millstream.errors import Position, SqlError
+from millstream.sql.tokens import Token, locate
+
+
+@dataclass(frozen=True, slots=True)
+class Construct:
+    """``phrases`` are looked for in the text in this order, as ``tokens.locate`` reads them."""
+
+    name: str
+    hint: str
+    phrases: tuple[str, ...]
+
+    def refusal(self, sql: str, tokens: Sequence[Token]) -> SqlError:
+        return unsupported(sql, tokens, f"{self.name} is not supported", self.hint, *self.phrases)
+
+
+def unsupported(sql: str, tokens: Sequence[Token], message: str, hint: str, *phrases: str) -> SqlError:
+    """An UNSUPPORTED error that points at the first of the phrases found in the text."""
+    found = locate(tokens, *phrases)
+    position = Position.of(sql, *found) if found else None
+    return SqlError("UNSUPPORTED", message, hint=hint, position=position, text=sql)
+
+
+_ONE_STREAM = "a query reads one stream; create one query for each stream"
+_SORT = "an answer is a set of rows; sort it where it is read"
+_GROUPS = "create one query for each set of keys"
+_PLAIN = "write the condition with values instead of a query"
+
+JOIN = Construct("JOIN", _ONE_STREAM, ("JOIN", "FROM"))
+SUBQUERY = Construct("a subquery in an expression", _PLAIN, ("EXISTS", "( SELECT", "( WITH"))
+SESSION = Construct("session_window", "use a tumbling or sliding window(…)", ("session_window (",))
+WINDOW_TIME = Construct("window_time", "use window.start or window.end", ("window_time (",))
+NESTED = Construct(
+    "an aggregation over an aggregation", "create the inner query and aggregate its answers", ("GROUP BY", "( SELECT")
+)
+LOOSE_WINDOW = Construct(
+    "window() without GROUP BY", "put the window into GROUP BY, or leave it out and select the time column", ("window (",)
+)
+WHERE_WINDOW = Construct("a condition on the window in WHERE", "put it into HAVING", ("WHERE",))
+
+# By the name of the operator in Spark's plan.
+OPERATORS: Mapping[str, Construct] = {
+    "Sort": Construct("ORDER BY", _SORT, ("ORDER BY", "SORT BY", "CLUSTER BY")),
+    "GlobalLimit": Construct("LIMIT", "a stream has no first rows; filter with WHERE or HAVING", ("LIMIT", "TABLESAMPLE")),
+    "Offset": Construct("OFFSET", "a stream has no first rows; filter with WHERE or HAVING", ("OFFSET",)),
+    "Distinct": Construct(
+        "SELECT DISTINCT", "group by the columns and a window instead", ("SELECT DISTINCT", "UNION", "DISTINCT")
+    ),
+    "Deduplicate": Construct("DISTINCT", "group by the columns and a window instead", ("DISTINCT",)),
+    "Join": JOIN,
+    "LateralJoin": JOIN,
+    "AsOfJoin": JOIN,
+    "Union": Construct("UNION", "create one query for each part", ("UNION",)),
+    "Intersect": Construct("INTERSECT", "combine the conditions in one WHERE with AND", ("INTERSECT",)),
+    "Except": Construct("EXCEPT", "combine the conditions in one WHERE with AND NOT", ("EXCEPT", "MINUS")),
+    "Window": Construct("OVER (…)", "use an aggregate with GROUP BY and window(…)", ("OVER", "QUALIFY")),
+    "Generate": Construct(
+        "a function that makes rows",
+        "write the rows into the stream one by one",
+        ("LATERAL VIEW", "explode (", "explode_outer (", "posexplode (", "posexplode_outer (", "inline (", "stack ("),
+    ),
+    "Expand": Construct("GROUPING SETS, CUBE or ROLLUP", _GROUPS, ("GROUPING SETS", "CUBE", "ROLLUP")),
+    "Sample": Construct("TABLESAMPLE", "filter with WHERE, for example on a key modulo a number", ("TABLESAMPLE",)),
+    "RepartitionByExpression": Construct(
+        "DISTRIBUTE BY", "leave it out; Millstream places the rows", ("DISTRIBUTE BY", "CLUSTER BY")
+    ),
+    "ScriptTransformation": Construct("TRANSFORM", "use the functions of the SQL reference", ("TRANSFORM", "MAP", "REDUCE")),
+    "UnionLoop": Construct("WITH RECURSIVE", "write the query without recursion", ("RECURSIVE",)),
+}
+
+# Found in the text before the plan is read, since their plans look like something else.
+KEYWORDS: tuple[Construct, ...] = (
+    Construct("PIVOT", "aggregate with FILTER (WHERE …), one column for each value", ("PIVOT (",)),
+    Construct("UNPIVOT", "select the columns in one query each", ("UNPIVOT (", "UNPIVOT")),
+    SESSION,
+    WINDOW_TIME,
+    Construct("TABLESAMPLE", "filter with WHERE, for example on a key modulo a number", ("TABLESAMPLE",)),
+)
+
+_CLOCK = "use the stream's event-time column: an answer depends on the data alone"
+_RANDOM = "an answer must be the same when it is computed again; use a hash of a column"
+
+# By the name of the expression in Spark's plan: what depends on more than the row.
+NONDETERMINISTIC: Mapping[str, Construct] = {
+    "Rand": Construct("rand()", _RANDOM, ("rand (", "random (")),
+    "Randn": Construct("randn()", _RANDOM, ("randn (",)),
+    "Uniform": Construct("uniform()", _RANDOM, ("uniform (",)),
+    "RandStr": Construct("randstr()", _RANDOM, ("randstr (",)),
+    "Uuid": Construct("uuid()", _RANDOM, ("uuid (",)),
+    "Shuffle": Construct("shuffle()", _RANDOM, ("shuffle (",)),
+    "Now": Construct("now()", _CLOCK, ("now (",)),
+    "CurrentTimestamp": Construct(
+        "current_timestamp", _CLOCK, ("current_timestamp", "unix_timestamp (", "to_unix_timestamp (")
+    ),
+    "CurrentDate": Construct("current_date", _CLOCK, ("current_date", "curdate (")),
+    "CurrentTime": Construct("current_time", _CLOCK, ("current_time",)),
+    "LocalTimestamp": Construct("localtimestamp", _CLOCK, ("localtimestamp",)),
+    "MonotonicallyIncreasingID": Construct(
+        "monotonically_increasing_id()", _RANDOM, ("monotonically_increasing_id (",)
+    ),
+    "SparkPartitionID": Construct("spark_partition_id()", _RANDOM, ("spark_partition_id (",)),
+    "InputFileName": Construct("input_file_name()", "put the name into a column of the stream", ("input_file_name (",)),
+}
+
+SUBQUERIES = frozenset(["ScalarSubquery", "ListQuery", "Exists", "InSubquery", "LateralSubquery"])
+
+# Names under which users write aggregates whose class in Spark is called otherwise.
+AGGREGATE_NAMES: Mapping[str, tuple[str, ...]] = {
+    "HyperLogLogPlusPlus": ("approx_count_distinct",),
+    "ApproximatePercentile": ("percentile_approx", "approx_percentile"),
+    "PercentileCont": ("percentile_cont",),
+    "PercentileDisc": ("percentile_disc",),
+    "StddevSamp": ("stddev", "std", "stddev_samp"),
+    "VarianceSamp": ("variance", "var_samp"),
+    "VariancePop": ("var_pop",),
+    "CollectList": ("collect_list", "array_agg"),
+    "First": ("first", "first_value", "any_value"),
+    "Last": ("last", "last_value"),
+    "BitAndAgg": ("bit_and",),
+    "BitOrAgg": ("bit_or",),
+    "BitXorAgg": ("bit_xor",),
+    "ListAgg": ("listagg", "string_agg"),
+    "CovSample": ("covar_samp",),
+    "CovPopulation": ("covar_pop",),
+}

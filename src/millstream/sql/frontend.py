@@ -1,0 +1,186 @@
+"""The SQL front end: a user's text in, a logical query or an error with its place out.
+
+Spark's analyzer decides what a text means. It is asked for each *shape* twice and then no more: further texts
+of the shape differ in literals alone and are bound to the shape's template in well under a millisecond.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Protocol
+
+from millstream.errors import Position, SqlError
+from millstream.model.query import LogicalQuery, WindowSpec
+from millstream.model.stream import Stream
+from millstream.sql.catalyst import read_tree
+from millstream.sql.plan import check_query, read_plan
+from millstream.sql.refusal import Refusal, Verdict
+from millstream.sql.shape import Shape, sentinel, shape_of
+from millstream.sql.template import NotAlike, Template, bind, learn, named_by_text
+from millstream.sql.tokens import locate
+from millstream.sql.windows import neutral, window_spec
+
+__all__ = ["Analyzer", "FrontEnd", "Refusal"]
+
+# A shape takes a few kilobytes; ten thousand shapes are more than a thousand users write by hand.
+SHAPES = 10_000
+
+# Longer texts are no queries; the parsers behind this recurse.
+LONGEST_TEXT = 200_000
+
+_QUERY_WORDS = frozenset(["SELECT", "WITH", "FROM", "TABLE", "VALUES"])
+
+
+class Analyzer(Protocol):
+    """Spark's analyzer over empty views of the streams. Both methods raise ``Refusal``."""
+
+    def schema(self, sql: str) -> list[tuple[str, object]]:
+        """Names and types (Spark's JSON) of the columns of a query."""
+        ...
+
+    def plan(self, sql: str) -> str:
+        """The analysed plan as Spark's JSON."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is known of a shape: its first query, then its template, or that it has none."""
+
+    stream: Stream
+    shape: Shape
+    query: LogicalQuery
+    template: Template | None = None
+    alone: bool = False
+
+
+class FrontEnd:
+    """Compiles texts; any number of threads may do so at once."""
+
+    def __init__(self, analyzer: Analyzer, streams: Callable[[], Mapping[str, Stream]]) -> None:
+        self._analyzer = analyzer
+        self._streams = streams
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._lock = Lock()
+
+    def compile(self, sql: str) -> LogicalQuery:
+        """The logical query of a text.
+
+        :raises SqlError: with code, hint and place, for every text that Spark or Millstream refuses.
+        """
+        _check_size(sql)
+        shape = shape_of(sql)
+        _check_statement(sql, shape)
+        spec = window_spec(sql, shape.tokens, shape.windows)
+        streams = {stream.name: stream for stream in self._streams().values()}
+        entry = self._entry(shape, streams)
+        if entry is None:
+            return self._first(sql, shape, spec, streams)
+        if entry.template is None and not entry.alone and shape.constants == entry.shape.constants:
+            return self._again(entry, sql, spec)
+        if entry.template is None and not entry.alone:
+            entry = self._learn(entry, streams)
+        if entry.template is None:
+            return self._analyse(sql, shape, spec, streams)
+        return self._bind(entry.template, sql, shape, spec)
+
+    # The cache.
+
+    def _entry(self, shape: Shape, streams: Mapping[str, Stream]) -> _Entry | None:
+        """The shape's entry, unless its stream is another one by now."""
+        with self._lock:
+            entry = self._entries.get(shape.key)
+            if entry is None:
+                return None
+            if streams.get(entry.query.stream) != entry.stream:
+                del self._entries[shape.key]
+                return None
+            self._entries.move_to_end(shape.key)
+            return entry
+
+    def _keep(self, entry: _Entry) -> None:
+        with self._lock:
+            self._entries[entry.shape.key] = entry
+            self._entries.move_to_end(entry.shape.key)
+            while len(self._entries) > SHAPES:
+                self._entries.popitem(last=False)
+
+    def _first(self, sql: str, shape: Shape, spec: WindowSpec | None, streams: Mapping[str, Stream]) -> LogicalQuery:
+        query = self._analyse(sql, shape, spec, streams)
+        stream = streams.get(query.stream)
+        if stream is not None:
+            self._keep(_Entry(stream, shape, query))
+        return query
+
+    def _again(self, entry: _Entry, sql: str, spec: WindowSpec | None) -> LogicalQuery:
+        """The same literals as the first time: blanks, comments and window durations may differ."""
+        return replace(entry.query, sql=sql, window=spec if entry.query.window else None)
+
+    def _learn(self, entry: _Entry, streams: Mapping[str, Stream]) -> _Entry:
+        text = sentinel(entry.query.sql, entry.shape)
+        shape = shape_of(text)
+        spec = window_spec(text, shape.tokens, shape.windows)
+        try:
+            if shape.key != entry.shape.key:
+                raise NotAlike
+            other = self._analyse(text, shape, spec, streams)
+            template = learn(entry.query, other, (entry.shape.constants, shape.constants))
+            entry = replace(entry, template=template)
+        except (NotAlike, SqlError):
+            # Then a literal decides more than a value here: each text of this shape goes to Spark.
+            entry = replace(entry, alone=True)
+        self._keep(entry)
+        return entry
+
+    def _bind(self, template: Template, sql: str, shape: Shape, spec: WindowSpec | None) -> LogicalQuery:
+        query = bind(template, sql, shape.constants, spec if template.query.window else None)
+        # Some functions of the verified table take only certain literals.
+        check_query(query)
+        if named_by_text(template, shape.constants):
+            return query
+        names = [name for name, _ in self._analyzer.schema(neutral(sql, shape.windows))]
+        outputs = tuple(replace(output, name=name) for output, name in zip(query.outputs, names, strict=True))
+        return replace(query, outputs=outputs)
+
+    # One text.
+
+    def _analyse(self, sql: str, shape: Shape, spec: WindowSpec | None, streams: Mapping[str, Stream]) -> LogicalQuery:
+        try:
+            plan = self._analyzer.plan(neutral(sql, shape.windows))
+        except Refusal as refusal:
+            raise Verdict(sql, shape.tokens, shape.windows, streams).error(refusal) from None
+        return read_plan(read_tree(json.loads(plan)), sql, shape.tokens, shape.windows, spec, streams)
+
+
+def _check_size(sql: str) -> None:
+    if len(sql) > LONGEST_TEXT:
+        message = f"the text has {len(sql)} characters, more than {LONGEST_TEXT}"
+        raise SqlError("SQL_PARSE", message, hint="shorten the query")
+
+
+def _check_statement(sql: str, shape: Shape) -> None:
+    """One SELECT, optionally with semicolons after it: anything else could do things when Spark analyses it."""
+    words = [token for token in shape.tokens if token.text != "("]
+    if not words or words[0].text == ";":
+        raise SqlError("SQL_PARSE", "the text is empty", hint="write SELECT … FROM stream", text=sql)
+    first = words[0]
+    if first.word not in _QUERY_WORDS:
+        what = f"{first.word} is not a query" if first.word else f"a query does not start with {first.text}"
+        position = Position.of(sql, first.start, first.stop)
+        code = "UNSUPPORTED" if first.word.isalpha() else "SQL_PARSE"
+        raise SqlError(code, what, hint="write SELECT … FROM stream", position=position, text=sql)
+    ended = False
+    for token in shape.tokens:
+        if ended and token.text != ";":
+            position = Position.of(sql, token.start, token.stop)
+            hint = "create one query for each statement"
+            raise SqlError("SQL_PARSE", "a second statement follows the first", hint=hint, position=position, text=sql)
+        ended = ended or token.text == ";"
+    insert = locate(shape.tokens, "INSERT INTO", "INSERT OVERWRITE")
+    if insert is not None:
+        position = Position.of(sql, *insert)
+        raise SqlError("UNSUPPORTED", "INSERT is not a query", hint="write SELECT … FROM stream", position=position, text=sql)

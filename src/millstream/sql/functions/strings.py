@@ -1,0 +1,169 @@
+"""Functions of strings. Lengths and positions count Unicode code points, as in Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millstream.model.expression import Call, Literal
+from millstream.model.types import BOOLEAN, INTEGER, STRING, DataType
+from millstream.sql.functions import casing
+from millstream.sql.functions.table import Function, Template, add, eager
+
+# More than this would let one query take all memory of a worker: Spark's own strings end at 2 GB.
+_MAX_LENGTH = 10_000_000
+
+
+def signature(result: DataType, *kinds: str) -> object:
+    """The result type for arguments of exactly these kinds."""
+    return lambda call: result if tuple(arg.type.kind for arg in call.args) == kinds else None
+
+
+def _strings(call: Call) -> DataType | None:
+    return STRING if call.args and all(arg.type == STRING for arg in call.args) else None
+
+
+def _call(function: str) -> Template:
+    return lambda call, args: f"{function}({', '.join(args)})"
+
+
+def _trim(function: str) -> Template:
+    return lambda call, args: f"{function}({args[0]}, {args[1] if len(args) > 1 else repr(' ')})"
+
+
+def _substring(call: Call, args: Sequence[str]) -> str:
+    string, start, length = args
+    position = call.args[1]
+    if isinstance(position, Literal) and isinstance(position.value, int) and position.value >= 0:
+        return f"substring({string}, {max(position.value, 1)}, greatest({length}, 0))"
+    # A negative position counts from the end; what lies before the string still uses up length.
+    begin = (
+        f"(CASE WHEN {start} > 0 THEN CAST({start} AS BIGINT) - 1 "
+        f"WHEN {start} < 0 THEN length({string}) + {start} ELSE 0 END)"
+    )
+    count = f"greatest({begin} + greatest({length}, 0) - greatest({begin}, 0), 0)"
+    return f"substring({string}, greatest({begin}, 0) + 1, {count})"
+
+
+def _side(function: str) -> Template:
+    return lambda call, args: f"{function}({args[0]}, greatest({args[1]}, 0))"
+
+
+def _locate(call: Call, args: Sequence[str]) -> str:
+    part, string, start = args
+    found = f"strpos(substring({string}, {start}), {part})"
+    inside = f"CASE WHEN {found} = 0 THEN 0 ELSE {found} + {start} - 1 END"
+    first = f"CASE WHEN {start} < 1 OR {start} > length({string}) + 1 THEN 0 ELSE {inside} END"
+    return f"CAST(CASE WHEN {start} IS NULL THEN 0 WHEN {part} IS NULL THEN NULL ELSE {first} END AS INTEGER)"
+
+
+def _pad(function: str) -> Template:
+    def template(call: Call, args: Sequence[str]) -> str:
+        string, length, fill = args
+        wanted = f"greatest(least({length}, {_MAX_LENGTH}), 0)"
+        return f"CASE WHEN {fill} = '' THEN left({string}, {wanted}) ELSE {function}({string}, {wanted}, {fill}) END"
+
+    return template
+
+
+def _repeat(call: Call, args: Sequence[str]) -> str:
+    string, times = args
+    most = f"{_MAX_LENGTH} // greatest(strlen({string}), 1)"
+    return f"repeat({string}, greatest(least({times}, {most}), 0))"
+
+
+def _reverse(call: Call, args: Sequence[str]) -> str:
+    # DuckDB keeps combined characters together, Spark reverses code points; they agree on ASCII.
+    (a,) = args
+    points = f"array_to_string(list_transform(range(length({a}), 0, -1), lambda i: substring({a}, i, 1)), '')"
+    return f"CASE WHEN strlen({a}) = length({a}) THEN reverse({a}) ELSE {points} END"
+
+
+def _split_part(call: Call, args: Sequence[str]) -> str:
+    string, separator, index = args
+    whole = f"CASE WHEN abs({index}) = 1 THEN {string} ELSE '' END"
+    part = f"CASE WHEN {separator} = '' THEN {whole} ELSE split_part({string}, {separator}, {index}) END"
+    return f"CASE WHEN {index} = 0 THEN NULL ELSE {part} END"
+
+
+def _concat(call: Call, args: Sequence[str]) -> str:
+    return " || ".join(args)
+
+
+def _initcap(call: Call, args: Sequence[str]) -> str:
+    (a,) = args
+    word = f"{casing.upper('substring(w, 1, 1)')} || substring(w, 2)"
+    words = f"list_transform(string_split({casing.lower(a)}, ' '), lambda w: {word})"
+    return f"array_to_string({words}, ' ')"
+
+
+def _sha2_type(call: Call) -> DataType | None:
+    value, bits = call.args
+    known = isinstance(bits, Literal) and bits.value in (0, 256)
+    return STRING if value.type.kind == "binary" and known else None
+
+
+def _ascii(call: Call, args: Sequence[str]) -> str:
+    return f"CAST(ascii({args[0]}) AS INTEGER)"
+
+
+def _positive_index(call: Call) -> bool:
+    index = call.args[2]
+    return not (isinstance(index, Literal) and index.value)
+
+
+def _enter() -> None:
+    one = signature(STRING, "string")
+    rows: list[tuple[str, tuple[str, ...], str, object, Template]] = [
+        ("Upper", ("upper", "ucase"), "upper case", one, lambda _, a: casing.upper(a[0])),
+        ("Lower", ("lower", "lcase"), "lower case", one, lambda _, a: casing.lower(a[0])),
+        ("InitCap", ("initcap",), "first letter of each word in upper case", one, _initcap),
+        ("Length", ("length", "char_length", "character_length", "len"), "number of characters",
+         signature(INTEGER, "string"), lambda _, a: f"CAST(length({a[0]}) AS INTEGER)"),
+        ("OctetLength", ("octet_length",), "number of bytes", signature(INTEGER, "string"),
+         lambda _, a: f"CAST(strlen({a[0]}) AS INTEGER)"),
+        ("StringTrim", ("trim", "btrim"), "without spaces, or the given characters, at both ends", _strings, _trim("trim")),
+        ("StringTrimLeft", ("ltrim",), "without spaces, or the given characters, at the start", _strings, _trim("ltrim")),
+        ("StringTrimRight", ("rtrim",), "without spaces, or the given characters, at the end", _strings, _trim("rtrim")),
+        ("Substring", ("substring", "substr"), "part from a position, negative from the end",
+         signature(STRING, "string", "integer", "integer"), _substring),
+        ("Left", ("left",), "first characters", signature(STRING, "string", "integer"), _side("left")),
+        ("Right", ("right",), "last characters", signature(STRING, "string", "integer"), _side("right")),
+        ("StringReplace", ("replace",), "with every occurrence of a part replaced",
+         signature(STRING, "string", "string", "string"), _call("replace")),
+        ("StringTranslate", ("translate",), "with characters replaced one by one",
+         signature(STRING, "string", "string", "string"), _call("translate")),
+        ("StartsWith", ("startswith",), "begins with", signature(BOOLEAN, "string", "string"), _call("starts_with")),
+        ("EndsWith", ("endswith",), "ends with", signature(BOOLEAN, "string", "string"), _call("ends_with")),
+        ("Contains", ("contains",), "has a part", signature(BOOLEAN, "string", "string"), _call("contains")),
+        ("StringInstr", ("instr",), "position of a part, 0 when missing", signature(INTEGER, "string", "string"),
+         lambda _, a: f"CAST(strpos({a[0]}, {a[1]}) AS INTEGER)"),
+        ("StringLPad", ("lpad",), "filled or cut to a length at the left", signature(STRING, "string", "integer", "string"),
+         _pad("lpad")),
+        ("StringRPad", ("rpad",), "filled or cut to a length at the right", signature(STRING, "string", "integer", "string"),
+         _pad("rpad")),
+        ("Reverse", ("reverse",), "characters in reverse", one, _reverse),
+        ("StringRepeat", ("repeat",), "repeated", signature(STRING, "string", "integer"), _repeat),
+        ("Ascii", ("ascii",), "code point of the first character", signature(INTEGER, "string"), _ascii),
+        ("Md5", ("md5",), "MD5 digest in hexadecimal", signature(STRING, "binary"), _call("md5")),
+        ("Sha2", ("sha2",), "SHA-256 digest in hexadecimal; only sha2(x, 256)", _sha2_type, lambda _, a: f"sha256({a[0]})"),
+        ("Concat", ("concat", "||"), "joined; NULL when a part is NULL", _strings, _concat),
+    ]
+    for op, names, about, result, template in rows:
+        add(Function(op, names, about, result, template))  # type: ignore[arg-type]
+    joined = "joined with a separator, NULLs left out"
+    add(Function("ConcatWs", ("concat_ws",), joined, _strings, _call("concat_ws"), guard=eager))
+    add(
+        Function(
+            "StringLocate", ("locate", "position"), "position of a part, from a position on",
+            signature(INTEGER, "string", "string", "integer"), _locate, guard=eager,  # type: ignore[arg-type]
+        )
+    )
+    add(
+        Function(
+            "SplitPart", ("split_part",), "part between separators, negative from the end; 0 fails",
+            signature(STRING, "string", "string", "integer"), _split_part, _positive_index,  # type: ignore[arg-type]
+        )
+    )
+
+
+_enter()

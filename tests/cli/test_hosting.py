@@ -1,0 +1,50 @@
+"""Keeping Spark's noise out of the terminal, and stopping in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from millstream.cli.hosting import spark_log, stop_signals
+
+
+def test_what_child_processes_print_goes_to_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with spark_log(tmp_path / "logs" / "spark.log"):
+        subprocess.run([sys.executable, "-c", "import sys; print('noise', file=sys.stderr)"], check=True)
+        print("ours", file=sys.stderr)
+    subprocess.run([sys.executable, "-c", "import sys; print('after', file=sys.stderr)"], check=True)
+    shown = capfd.readouterr().err
+    assert (tmp_path / "logs" / "spark.log").read_text() == "noise\n"
+    assert "noise" not in shown
+    assert "ours" in shown
+    assert "after" in shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_asks_to_stop_and_a_second_one_insists(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with stop_signals() as stop:
+        os.kill(os.getpid(), number)
+        assert stop.wait(5)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
+
+
+def test_outside_the_main_thread_there_is_only_the_event() -> None:
+    seen = []
+
+    def work() -> None:
+        with stop_signals() as stop:
+            seen.append(stop.is_set())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [False]

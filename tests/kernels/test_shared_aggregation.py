@@ -1,0 +1,204 @@
+"""Ingest and fire together, without Spark, against brute force: random rows, queries, batches, versions and lateness.
+
+    batches     |--0--|--1--|--2--|        rows out of order, watermark after each
+    versions    |--v1-------|--v2-|        queries come and go between batches
+    answers     every query alone = every query among the others
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millstream.kernels import bucket
+from millstream.kernels.fire import Due, Fired, Piece, fire
+from millstream.kernels.group import Group
+from millstream.kernels.ingest import Tally, slice_cells
+from millstream.kernels.merge import merge
+from millstream.model.expression import Column
+from millstream.model.group import Member
+from millstream.model.query import Aggregate, WindowSpec
+from millstream.model.selection import AllOf, AnyOf, Attribute, Leaf, Selection
+from millstream.model.types import BOOLEAN, DATE, DOUBLE, INTEGER, LONG, STRING, TIMESTAMP, DataType, decimal
+
+from .plain import ColumnsOnly, batch_of, canonical, plain_outputs, reference, version_of
+
+MONEY = decimal(10, 2)
+WIDE = decimal(30, 3)
+TYPES: dict[str, DataType] = {
+    "i": INTEGER, "l": LONG, "d": DOUBLE, "m": MONEY, "w": WIDE, "s": STRING, "b": BOOLEAN, "t": DATE, "time": TIMESTAMP,
+}  # fmt: skip
+COLUMNS = {name: Column(name, type_) for name, type_ in TYPES.items()}
+END = 2**62
+
+
+def _value(rng: random.Random, name: str) -> Any:
+    if rng.random() < 0.1:
+        return None
+    choices: dict[str, Any] = {
+        "i": lambda: rng.choice([rng.randint(-3, 8), rng.randint(-(2**31), 2**31 - 1)]),
+        "l": lambda: rng.choice([rng.randint(0, 9), rng.randint(-(2**63), 2**63 - 1)]),
+        "d": lambda: rng.choice([rng.randint(-64, 64) / 8, math.nan, math.inf, -math.inf, -0.0] + [1.5] * 10),
+        "m": lambda: Decimal(rng.randint(-(10**9), 10**9)).scaleb(-2),
+        "w": lambda: Decimal(rng.randint(-(10**29), 10**29)).scaleb(-3),
+        "s": lambda: rng.choice(["", "a", "ab", "b", "é", "z"]),
+        "b": lambda: rng.random() < 0.5,
+        "t": lambda: rng.randint(-5, 5),
+    }
+    return choices[name]()
+
+
+def _rows(rng: random.Random, count: int, at: int) -> list[dict[str, Any]]:
+    rows = []
+    for i in range(count):
+        row = {name: _value(rng, name) for name in TYPES if name != "time"}
+        row["time"] = at + i // 3 - rng.choice([0, 0, 0, 2, 9, 40])
+        rows.append(row)
+    return rows
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    columns = {}
+    for name, type_ in TYPES.items():
+        values = [row[name] for row in rows]
+        if type_.kind in ("date", "timestamp"):
+            columns[name] = pa.array(values, pa.int32() if type_.kind == "date" else pa.int64()).cast(type_.arrow)
+        else:
+            columns[name] = pa.array(values, type_.arrow)
+    return pa.table(columns)
+
+
+def _leaf(rng: random.Random) -> Leaf:
+    name, domain, scale, bound = rng.choice(
+        [
+            ("i", "integer", 0, lambda: rng.randint(-3, 8)),
+            ("d", "double", 0, lambda: rng.choice([rng.randint(-64, 64) / 8, math.nan, math.inf, -math.inf])),
+            ("m", "integer", 2, lambda: rng.randint(-(10**9), 10**9)),
+            ("s", "string", 0, lambda: rng.choice(["a", "ab\0", "b", "é"])),
+            ("b", "boolean", 0, lambda: 1),
+        ]
+    )
+    low, high = bound(), bound()
+    ranges: Any = rng.choice([((low, None),), ((None, low),), ((None, low), (high, None)), ((None, None),), ()])
+    return Leaf(Attribute(COLUMNS[name], domain, scale), ranges, rng.random() < 0.2)
+
+
+def _selection(rng: random.Random, depth: int = 2) -> Selection:
+    if depth == 0 or rng.random() < 0.5:
+        return _leaf(rng)
+    items = tuple(_selection(rng, depth - 1) for _ in range(rng.randint(0, 2)))
+    return rng.choice([AllOf, AnyOf])(items)
+
+
+def _aggregate(rng: random.Random) -> Aggregate:
+    function = rng.choice(["count", "sum", "avg", "min", "max"])
+    if function == "count":
+        return Aggregate("count", rng.choice([None, COLUMNS["s"], COLUMNS["d"]]), LONG)
+    if function in ("min", "max"):
+        name = rng.choice([n for n in TYPES if n != "time"])
+        return Aggregate(function, COLUMNS[name], TYPES[name])
+    name = rng.choice(["i", "d", "m", "w", "l"])
+    results = {
+        "sum": {"i": LONG, "l": LONG, "d": DOUBLE, "m": decimal(20, 2), "w": decimal(38, 3)},
+        "avg": {"i": DOUBLE, "l": DOUBLE, "d": DOUBLE, "m": decimal(14, 6), "w": decimal(34, 7)},
+    }
+    return Aggregate(function, COLUMNS[name], results[function][name])
+
+
+def _member(rng: random.Random, number: int, keys: tuple[Column, ...]) -> Member:
+    size = rng.randint(1, 12)
+    slide = rng.randint(1, size)
+    window = WindowSpec(size, slide, rng.randrange(slide))
+    aggregates = tuple(_aggregate(rng) for _ in range(rng.randint(0, 3)))
+    return Member(f"q{number}", number, _selection(rng), window, aggregates, None, plain_outputs(keys, aggregates))
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-6)
+    return bool(left == right)
+
+
+def _sorted(rows: list[tuple[Any, ...]], keys: int) -> list[tuple[Any, ...]]:
+    return sorted(rows, key=lambda r: (r[-1], [(v is None, str(v)) for v in r[:keys]]))
+
+
+def _answers(fired: Fired, query: str) -> list[tuple[Any, ...]]:
+    rows = []
+    for part in fired.parts:
+        for found in part.ranges:
+            if found.query == query:
+                for i in range(found.first, found.first + found.rows):
+                    rows.append(tuple(_plain(column[i]) for column in part.columns))
+    return rows
+
+
+def _plain(scalar: pa.Scalar) -> Any:
+    if scalar.is_valid and (pa.types.is_timestamp(scalar.type) or pa.types.is_date(scalar.type)):
+        return scalar.cast(pa.int64() if pa.types.is_timestamp(scalar.type) else pa.int32()).as_py()
+    return canonical(scalar.as_py())
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_random_workload(seed: int) -> None:
+    rng = random.Random(seed)
+    keys = tuple(COLUMNS[name] for name in rng.sample(["i", "d", "s", "b", "t", "m"], rng.choice([0, 1, 1, 2, 3])))
+    members = [_member(rng, i, keys) for i in range(rng.randint(1, 6))]
+    alive = [m for m in members if rng.random() < 0.7] or members[:1]
+    seen: dict[str, list[tuple[dict[str, Any], int | None]]] = {m.query: [] for m in members}
+    watermark: int | None = None
+    pieces: list[Piece] = []
+    group = Group(version_of(alive, keys))
+    for number in range(rng.randint(1, 4)):
+        if number and rng.random() < 0.5:
+            alive = [m for m in members if rng.random() < 0.6] or members[:1]
+            group = Group(version_of(alive, keys, number + 1))
+        rows = _rows(rng, rng.randint(0, 40), 100 + number * 11)
+        for member in alive:
+            seen[member.query] += [(row, watermark) for row in rows]
+        for chunk in ([rows] if rng.random() < 0.5 else [rows[::2], rows[1::2]]):
+            for found in slice_cells(group, batch_of(_table(chunk)), watermark, Tally()):
+                stored = bucket.decode(bucket.encode(found.cells), len(group.version.measures))
+                pieces.append(Piece(group, found.start, found.end, watermark, stored))
+        if rng.random() < 0.3:
+            pieces = _compacted(pieces)
+        times = [row["time"] for row in rows]
+        watermark = max([t - 5 for t in times] + ([] if watermark is None else [watermark]), default=None)
+    fired = fire([Due(m, -END, END, None) for m in members], pieces, TIMESTAMP, ColumnsOnly())
+    for member in members:
+        got = _sorted(_answers(fired, member.query), len(keys))
+        want = _sorted(reference(member, keys, seen[member.query]), len(keys))
+        assert len(got) == len(want), (seed, member)
+        for mine, expected in zip(got, want, strict=True):
+            assert all(_same(a, b) for a, b in zip(mine, expected, strict=True)), (seed, mine, expected, member)
+
+
+def _compacted(pieces: list[Piece]) -> list[Piece]:
+    """Merge pieces of the same version, slice and watermark, as a fire does."""
+    found: dict[Any, list[Piece]] = {}
+    for piece in pieces:
+        found.setdefault((id(piece.group), piece.start, piece.end, piece.watermark), []).append(piece)
+    return [
+        Piece(m[0].group, m[0].start, m[0].end, m[0].watermark, merge([p.cells for p in m], m[0].group.version.measures))
+        for m in found.values()
+    ]
+
+
+def test_a_bucket_never_has_more_cells_than_queries_or_classes_allow() -> None:
+    members = [Member(f"q{i}", i, AnyOf((_between("i", i), _between("l", i))), WindowSpec(10, 10), (), None, ()) for i in range(3)]
+    group = Group(version_of(members, (COLUMNS["b"],)))
+    assert group.by_query
+    table = _table([{**dict.fromkeys(TYPES), "i": i % 9, "l": i % 7, "b": i % 2 == 0, "time": i % 10} for i in range(500)])
+    (found,) = slice_cells(group, batch_of(table), None, Tally())
+    assert len(found.cells) <= len(members) * 2
+    assert np.asarray(found.cells.label).max() < len(members)
+
+
+def _between(name: str, low: int) -> Leaf:
+    return Leaf(Attribute(COLUMNS[name], "integer"), ((low, low + 3),))

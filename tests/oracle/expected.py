@@ -1,0 +1,138 @@
+"""What plain Spark answers: each query's twin over the rows of its cut, without the rows that are late for a window.
+
+Micro-batch b holds the rows ``b * batch_rows …``; W(b) is the watermark before it. A row of batch b counts in a window
+that ends at E iff W(b) < E. A query deleted at m has fired the windows with E <= W(m), and no others; one that lives to
+the end is flushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from .queries import QueryCase
+from .streams import StreamCase
+from .workload import Workload
+
+# One thread for each core: planning of one query overlaps with the run of another.
+THREADS = 2
+# Small and interpreted: a workload's queries are run once each, and compiling one takes longer than running it.
+SESSION_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The answers of a query, and what the summary should say of it; ``windows`` is None for a query without window."""
+
+    table: pa.Table
+    windows: int | None
+    late_rows: int
+    twin: str
+
+
+class TwinMismatch(Exception):
+    """The generator wrote two texts of different types: a mistake of the oracle, not of the engine."""
+
+
+class Oracle:
+    """Plain Spark over a workload's streams. The session's own settings and views stay as they are."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark.newSession()
+        for name, value in SESSION_SETTINGS.items():
+            self.spark.conf.set(name, value)
+
+    def expected(self, workload: Workload) -> dict[str, Expected]:
+        with self._views(workload):
+            marks = {stream.name: stream.watermarks(workload.rounds) for stream in workload.streams}
+            with ThreadPoolExecutor(THREADS) as threads:
+                answers = threads.map(
+                    lambda q: self._answer(q, workload.stream(q.stream), marks[q.stream]), workload.queries
+                )
+                return dict(zip((q.id for q in workload.queries), answers, strict=True))
+
+    @contextmanager
+    def _views(self, workload: Workload) -> Iterator[None]:
+        """For each stream a view with rows, batch and watermark before it; and an empty one that names the columns."""
+        names = []
+        for stream in workload.streams:
+            marks = stream.watermarks(workload.rounds)
+            batches = [row // stream.batch_rows for row in range(stream.rows)]
+            table = stream.table.append_column("__batch", pa.array(batches, pa.int32()))
+            moments = pa.array([marks[b] for b in batches], pa.int64()).cast(
+                stream.table.schema.field(stream.time_name).type
+            )
+            frame = self.spark.createDataFrame(table.append_column("__watermark", moments))
+            # One partition: no query needs an exchange then.
+            frame.coalesce(1).createOrReplaceTempView(f"{stream.name}_rows")
+            self.spark.createDataFrame(stream.table.slice(0, 0)).createOrReplaceTempView(stream.name)
+            names += [stream.name, f"{stream.name}_rows"]
+        try:
+            yield
+        finally:
+            for name in names:
+                self.spark.catalog.dropTempView(name)
+
+    def _answer(self, query: QueryCase, stream: StreamCase, marks: list[int | None]) -> Expected:
+        late = late_rows(query, stream, marks)
+        twin = query.twin(cut_source(query, stream), tuple(stream.table.column_names), on_time() if late else None)
+        schema = to_arrow_schema(self.spark.sql(query.sql).schema, timezone="UTC")
+        answer = self.spark.sql(twin).toArrow()
+        windows = None
+        if query.window:
+            answer = due(answer, query, marks)
+            windows = pc.count_distinct(answer.column("e")).as_py()
+            answer = answer.drop_columns(["e"])
+        if [f.type for f in answer.schema] != [f.type for f in schema]:
+            raise TwinMismatch(f"{query.sql}\n{schema}\n{twin}\n{answer.schema}")
+        return Expected(answer.rename_columns(schema.names), windows, late, twin)
+
+
+def cut_source(query: QueryCase, stream: StreamCase) -> str:
+    """The rows of the query's batches; rows without event time are dead letters, no query's input."""
+    conditions = [f"`{stream.time_name}` IS NOT NULL", f"__batch >= {query.create_at}"]
+    if query.delete_at is not None:
+        conditions.append(f"__batch < {query.delete_at}")
+    return f"(SELECT * FROM {stream.name}_rows WHERE {' AND '.join(conditions)})"
+
+
+def on_time() -> str:
+    return "__watermark IS NULL OR __watermark < __window.end"
+
+
+def due(answer: pa.Table, query: QueryCase, marks: list[int | None]) -> pa.Table:
+    """The windows that fire: all of a query that lives to the end, those closed by its batches of a deleted one."""
+    if query.delete_at is None:
+        return answer
+    mark = marks[query.delete_at]
+    if mark is None:
+        return answer.slice(0, 0)
+    return answer.filter(pc.less_equal(answer.column("e").cast(pa.int64()), mark))
+
+
+def late_rows(query: QueryCase, stream: StreamCase, marks: list[int | None]) -> int:
+    """Rows of the cut that lie in some window of the query that was closed already; each counts once."""
+    if query.window is None:
+        return 0
+    late = 0
+    for row, time in enumerate(stream.times()):
+        batch = row // stream.batch_rows
+        if time is None or batch < query.create_at or (query.delete_at is not None and batch >= query.delete_at):
+            continue
+        mark = marks[batch]
+        late += mark is not None and query.window.first_end(time) <= mark
+    return late

@@ -1,0 +1,63 @@
+"""The engine against plain Spark on random workloads: ``ORACLE_RUNS`` of them, from ``ORACLE_SEED`` on if set."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from pyspark.sql import SparkSession
+
+import millstream
+
+from .expected import Oracle
+from .shrink import shrink
+from .verdict import Engine, mismatches, report
+from .workload import Workload, workloads
+
+RUNS = int(os.environ.get("ORACLE_RUNS", "50"))
+SEED = os.environ.get("ORACLE_SEED")
+
+# Hypothesis runs a failing workload once more to be sure; the report is not made twice.
+_reports: dict[str, str] = {}
+
+
+def replay_with(spark: SparkSession) -> Engine:
+    def run(spec: dict[str, Any], out: Path) -> object:
+        return millstream.replay(spec, out, spark=spark)
+
+    return run
+
+
+def check(workload: Workload, spark: SparkSession) -> None:
+    if workload.token in _reports:
+        pytest.fail(_reports[workload.token], pytrace=False)
+    oracle, engine = Oracle(spark), replay_with(spark)
+    found = mismatches(workload, oracle, engine)
+    if not found:
+        return
+    smallest = shrink(workload, lambda smaller: bool(mismatches(smaller, oracle, engine)))
+    _reports[workload.token] = report(workload, smallest, mismatches(smallest, oracle, engine), oracle)
+    pytest.fail(_reports[workload.token], pytrace=False)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(SEED is not None, reason="ORACLE_SEED names the workloads")
+# No shrinking by hypothesis: a smaller seed is another workload, not a smaller one.
+@settings(
+    max_examples=RUNS, phases=(Phase.generate,), database=None, suppress_health_check=list(HealthCheck), deadline=None
+)
+@given(workload=workloads())
+def test_answers_are_those_of_plain_spark(workload: Workload, spark: SparkSession) -> None:
+    check(workload, spark)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(SEED is None, reason="runs the workloads that ORACLE_SEED names")
+def test_answers_of_the_named_workloads(spark: SparkSession) -> None:
+    assert SEED is not None
+    first, _, knobs = SEED.partition(",")
+    for place in range(RUNS):
+        check(Workload.parse(f"{int(first) + place}{',' if knobs else ''}{knobs}"), spark)

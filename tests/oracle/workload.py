@@ -1,0 +1,138 @@
+"""A workload of the oracle: streams, queries with lives, batches. One integer, the seed, gives all of it.
+
+Every part draws from a generator of its own, seeded by (seed, part), and sizes are changed after drawing, so that fewer
+rows or queries are a part of the same workload: that is what makes failures shrink.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+from .queries import MILLISECOND, QueryCase, random_query
+from .streams import StreamCase, random_stream
+
+QUERIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """``token`` gives the same workload again through ``Workload.parse``."""
+
+    token: str
+    streams: tuple[StreamCase, ...]
+    queries: tuple[QueryCase, ...]
+
+    @classmethod
+    def from_seed(
+        cls,
+        seed: int,
+        *,
+        rows: int | None = None,
+        queries: int = QUERIES,
+        batches: int | None = None,
+        only: str | None = None,
+    ) -> Workload:
+        """``rows`` keeps the first rows of each stream, ``batches`` cuts them otherwise, ``only`` keeps one query."""
+        count = Random(f"{seed}/streams").choices((1, 2), (85, 15))[0]
+        streams = [random_stream(Random(f"{seed}/stream/{i}"), f"s{i}") for i in range(count)]
+        # All streams have batches of one size; the second of two mostly ends earlier, and the first goes on beside it.
+        batch_rows = streams[0].batch_rows
+        streams = [
+            replace(s, batch_rows=batch_rows) for s in (streams[0], *(s.keeping(s.rows // 2) for s in streams[1:]))
+        ]
+        rounds = max(s.batches for s in streams)
+        drawn = [cls._query(seed, i, streams, rounds) for i in range(queries)]
+        workload = cls(cls._token(seed, rows, queries, batches, only), tuple(streams), tuple(drawn))
+        return workload.kept(rows, only).rebatched(batches)
+
+    def kept(self, rows: int | None, only: str | None) -> Workload:
+        streams = self.streams if rows is None else tuple(s.keeping(rows) for s in self.streams)
+        queries = tuple(q for q in self.queries if only in (None, q.id))
+        return replace(self, streams=streams, queries=queries).fitted()
+
+    def rebatched(self, batches: int | None) -> Workload:
+        if batches is None:
+            return self
+        batch_rows = -(-max(s.rows for s in self.streams) // batches)
+        return replace(self, streams=tuple(replace(s, batch_rows=batch_rows) for s in self.streams)).fitted()
+
+    def fitted(self) -> Workload:
+        """Lives within the rounds that are left."""
+        last = self.rounds - 1
+        queries = (replace(q, create_at=min(q.create_at, last)) for q in self.queries)
+        fitted = (
+            replace(q, delete_at=q.delete_at if q.create_at < (q.delete_at or 0) <= last else None) for q in queries
+        )
+        return replace(self, queries=tuple(fitted))
+
+    @staticmethod
+    def _query(seed: int, place: int, streams: list[StreamCase], rounds: int) -> QueryCase:
+        rng = Random(f"{seed}/query/{place}")
+        return random_query(rng, f"q{place:02}", rng.choice(streams), rounds)
+
+    @staticmethod
+    def _token(seed: int, rows: int | None, queries: int, batches: int | None, only: str | None) -> str:
+        knobs = {"rows": rows, "queries": None if queries == QUERIES else queries, "batches": batches, "only": only}
+        return str(seed) + "".join(f",{name}={value}" for name, value in knobs.items() if value is not None)
+
+    @classmethod
+    def parse(cls, token: str) -> Workload:
+        """
+        >>> Workload.parse("7,rows=20,only=q03").token
+        '7,rows=20,only=q03'
+        """
+        seed, *knobs = token.split(",")
+        values: dict[str, Any] = {}
+        for knob in knobs:
+            match = re.fullmatch(r"(rows|queries|batches)=(\d+)|only=(q\d+)", knob)
+            if not match:
+                raise ValueError(f"a workload is SEED[,rows=N][,queries=N][,batches=N][,only=qNN], not {token!r}")
+            values[match[1] or "only"] = int(match[2]) if match[1] else match[3]
+        return cls.from_seed(int(seed), **values)
+
+    @property
+    def rounds(self) -> int:
+        return max(stream.batches for stream in self.streams)
+
+    @property
+    def batch_rows(self) -> int:
+        return self.streams[0].batch_rows
+
+    def stream(self, name: str) -> StreamCase:
+        return next(stream for stream in self.streams if stream.name == name)
+
+    def spec(self, folder: Path) -> dict[str, Any]:
+        """The replay spec, with the input written under ``folder``."""
+        streams = {
+            s.name: {"path": str(s.write(folder)), "time": s.time_name, "lateness": _lateness(s)} for s in self.streams
+        }
+        return {"batch_rows": self.batch_rows, "streams": streams, "queries": [_entry(q) for q in self.queries]}
+
+
+def _lateness(stream: StreamCase) -> str:
+    return f"{stream.lateness // MILLISECOND} milliseconds"
+
+
+def _entry(query: QueryCase) -> dict[str, Any]:
+    entry: dict[str, Any] = {"id": query.id, "sql": query.sql}
+    if query.create_at:
+        entry["create_at_batch"] = query.create_at
+    if query.delete_at is not None:
+        entry["delete_at_batch"] = query.delete_at
+    return entry
+
+
+def workloads() -> st.SearchStrategy[Workload]:
+    """Workloads for hypothesis: the seed, and now and then other sizes than it would give."""
+    return st.builds(
+        Workload.from_seed,
+        st.integers(0, 2**31 - 1),
+        rows=st.sampled_from((None, None, None, None, 1, 9, 60)),
+        batches=st.sampled_from((None, None, None, 1, 12)),
+    )

@@ -1,0 +1,153 @@
+"""An engine in memory: statuses and answers that a test writes down, behind the interface the server asks for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+
+from millstream.engine.status import Answer, AnswerPage, EngineStatus, QueryRequest, QueryStatus, StreamStatus
+from millstream.errors import CatalogError, MillstreamError, Position, SqlError
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+STREAM = StreamStatus(
+    name="purchases",
+    fields=(("gem_pack", "integer"), ("price", "decimal(10,2)"), ("time", "timestamp")),
+    time="time",
+    lateness_seconds=5.0,
+    source={"kind": "generator"},
+    state="running",
+    watermark=START,
+    rows=1000,
+    late_rows=1,
+    rejected_rows=0,
+    batches=10,
+    rows_per_second=100.0,
+    last_batch_seconds=0.1,
+)
+
+
+def answer(query: str, number: int) -> Answer:
+    """The answer to window ``number`` of four seconds, two rows."""
+    table = pa.table(
+        {
+            "gem_pack": pa.array([1, 2], pa.int32()),
+            "revenue": pa.array([Decimal("10.50"), None], pa.decimal128(20, 2)),
+            "mean": pa.array([float("nan"), 1.5], pa.float64()),
+        }
+    )
+    start = START + timedelta(seconds=4 * number)
+    return Answer(query, start, start + timedelta(seconds=4), number == 0, None, table, f"c{number + 1}")
+
+
+@dataclass
+class FakeQuery:
+    engine: FakeEngine
+    id: str
+    state: QueryStatus
+    log: list[Answer] = field(default_factory=list)
+
+    def status(self) -> QueryStatus:
+        return self.state
+
+    def read(self, cursor: str | None = None, limit: int = 100, wait: float = 0.0) -> AnswerPage:
+        if cursor and not cursor.startswith("c"):
+            raise MillstreamError("BAD_CURSOR", f"no cursor {cursor!r}")
+        seen = int(cursor[1:]) if cursor else 0
+        deadline = time.monotonic() + wait
+        with self.engine.changed:
+            while len(self.log) <= seen and self.state.state == "running" and time.monotonic() < deadline:
+                self.engine.changed.wait(deadline - time.monotonic())
+            found = self.log[seen : seen + limit]
+        after = f"c{seen + len(found)}"
+        return AnswerPage(found, after, self.state.state == "deleted" and seen + len(found) == len(self.log))
+
+
+class FakeEngine:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.changed = threading.Condition()
+        self.known: dict[str, FakeQuery] = {}
+        self.epoch = 11
+
+    def streams(self) -> list[StreamStatus]:
+        return [STREAM]
+
+    def create_queries(self, requests: Sequence[QueryRequest]) -> list[FakeQuery | MillstreamError]:
+        self.epoch += 1
+        return [self._create(request) for request in requests]
+
+    def _create(self, request: QueryRequest) -> FakeQuery | MillstreamError:
+        if request.sql == "boom":
+            raise RuntimeError("boom")
+        start = request.sql.find("prize")
+        if start >= 0:
+            position = Position.of(request.sql, start, start + 5)
+            hint = "did you mean price?"
+            return SqlError("UNKNOWN_COLUMN", "no column 'prize'", hint=hint, position=position, text=request.sql)
+        id = request.id or f"q-{len(self.known):04x}"
+        if id in self.known:
+            return CatalogError("DUPLICATE_QUERY", f"a query {id!r} exists already")
+        schema = (("gem_pack", "integer"), ("revenue", "decimal(20,2)"), ("mean", "double"))
+        status = QueryStatus(
+            id,
+            request.owner,
+            request.sql,
+            "running",
+            self.epoch,
+            START,
+            {"purchases": 3},
+            schema,
+            0,
+            0,
+            0,
+            0,
+            None,
+            "g1",
+        )
+        self.known[id] = FakeQuery(self, id, status)
+        return self.known[id]
+
+    def fire(self, id: str, windows: int = 1) -> None:
+        """Publish the next answers of a query."""
+        with self.changed:
+            query = self.known[id]
+            query.log.extend(answer(id, len(query.log)) for _ in range(windows))
+            query.state = replace(query.state, windows=len(query.log), answer_rows=2 * len(query.log))
+            self.changed.notify_all()
+
+    def delete_queries(self, ids: Sequence[str]) -> list[QueryStatus | MillstreamError]:
+        return [self._delete(id) for id in ids]
+
+    def _delete(self, id: str) -> QueryStatus | MillstreamError:
+        try:
+            query = self.query(id)
+        except MillstreamError as error:
+            return error
+        if query.state.state == "deleted":
+            return CatalogError("QUERY_DELETED", f"query {id!r} was deleted before")
+        with self.changed:
+            query.state = replace(query.state, state="deleted")
+            self.changed.notify_all()
+        return query.state
+
+    def query(self, id: str) -> FakeQuery:
+        if id not in self.known:
+            raise CatalogError("UNKNOWN_QUERY", f"no query {id!r}")
+        return self.known[id]
+
+    def queries(self, owner: str | None = None, state: str | None = None) -> list[QueryStatus]:
+        found = [query.state for query in self.known.values()]
+        return [item for item in found if owner in (None, item.owner) and state in (None, item.state)]
+
+    def status(self) -> EngineStatus:
+        running = len(self.queries(state="running"))
+        return EngineStatus(
+            str(self.home), "0.1.0", START, self.epoch, running, 1, 4, (STREAM,), 100.0, 0.01, 3, 6, 1024, {"read": 0.1}
+        )
