@@ -37,7 +37,9 @@ def test_durations(text: str, micros: int) -> None:
     assert parse_duration(text) == micros
 
 
-@pytest.mark.parametrize("text", ["", "5", "seconds", "5 parsecs", "-1 second", "5 seconds ago", "0.5 us", "1 month", "9" * 30 + " s"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "seconds", "5 parsecs", "-1 second", "5 seconds ago", "0.5 us", "1 month", "9" * 30 + " s"]
+)
 def test_bad_durations(text: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse_duration(text)
@@ -113,6 +115,7 @@ def test_stream_file(tmp_path: Path) -> None:
         ("streams: {", "is not YAML", None, None),
         ("streams: &x\n  a: *x", "an alias contains itself", None, None),
         ("streams: {1: {}}", "the name 1 is not text", "quotes", 1),
+        ("? [a]\n: b", "a key is plain text here", None, 1),
         ("- a", "expected a mapping", None, 1),
     ],
 )
@@ -223,7 +226,7 @@ def test_bad_replay_specs(folder: Path, changes: dict[str, Any], message: str) -
 def test_errors_in_a_spec_file_show_the_place(folder: Path) -> None:
     with pytest.raises(SpecError) as caught:
         load_replay_spec(write(folder, SPEC.replace("create_at_batch: 5", "create_at_batch: soon")))
-    assert "line 7, column 56" in caught.value.render()
+    assert "line 7, column 53" in caught.value.render()
     assert caught.value.render().splitlines()[3].strip() == "^^^^"
 
 

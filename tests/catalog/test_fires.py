@@ -65,6 +65,7 @@ def test_a_fire_that_is_out_of_date_has_no_effect(store: Metastore) -> None:
     refused(store, moves, published)
     refused(store, {"q2": (START_OF_TIME, 10 * SECOND), **moves}, published)
     refused(store, {"nobody": (START_OF_TIME, 10 * SECOND)}, published)
+    refused(store, {"q2": (5 * SECOND, 10 * SECOND)}, published)
     assert frontiers(store) == {"q1": 10 * SECOND, "q2": START_OF_TIME}
 
 

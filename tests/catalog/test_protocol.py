@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.catalog.builders import SECOND, STREAM, answer_file, new, result, stream, unwindowed, windowed
 
+from millstream.catalog import batches
 from millstream.catalog.metastore import END_OF_TIME, START_OF_TIME, Change, Fire, Metastore
+from millstream.errors import EngineError
 from millstream.model.plan import FireResult, IngestPlan
 
 LATENESS = 2
@@ -35,6 +39,8 @@ class Protocol(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(batches, "PRUNE_EVERY", 1)
         self.directory = tempfile.TemporaryDirectory()
         self.url = f"sqlite:///{Path(self.directory.name) / 'metastore.db'}"
         self.store = Metastore.open(self.url, holder="first")
@@ -50,6 +56,7 @@ class Protocol(RuleBasedStateMachine):
         for store in (*self.fenced, self.store):
             store.close()
         self.directory.cleanup()
+        self.patch.undo()
 
     @initialize()
     def add_stream(self) -> None:
@@ -99,20 +106,44 @@ class Protocol(RuleBasedStateMachine):
             self.marks.append((watermark, latest))
             self.answers.append((path, batch))
 
-    @precondition(lambda self: not self.running)
+    @precondition(lambda self: not self.flushed)
+    @rule(time=TIMES)
+    def run(self, time: int | None) -> None:
+        if not self.running:
+            self.plan()
+        self.commit(time)
+
+    @precondition(lambda self: not self.running and len(self.plans) > 4)
     @rule()
     def flush(self) -> None:
         self.store.flush_stream(STREAM)
         self.flushed = True
 
-    @rule(kinds=st.lists(st.booleans(), max_size=3), doomed=st.lists(st.integers(0, 50), max_size=3))
-    def seal(self, kinds: list[bool], doomed: list[int]) -> None:
-        standing = [id for id, life in self.lives.items() if life.last_batch is None]
-        deletes = tuple(sorted({standing[number % len(standing)] for number in doomed if standing}))
+    @rule(kinds=st.lists(st.booleans(), min_size=1, max_size=3))
+    def create(self, kinds: list[bool]) -> None:
+        self.seal(kinds, ())
+
+    @precondition(lambda self: self.standing())
+    @rule(doomed=st.integers(0, 20), kinds=st.lists(st.booleans(), max_size=1))
+    def delete(self, doomed: int, kinds: list[bool]) -> None:
+        standing = self.standing()
+        self.seal(kinds, (standing[doomed % len(standing)],))
+
+    @precondition(lambda self: not self.running and not self.flushed and self.standing())
+    @rule(time=TIMES, doomed=st.integers(0, 20))
+    def delete_while_a_batch_runs(self, time: int | None, doomed: int) -> None:
+        self.plan()
+        self.delete(doomed, [True])
+        self.commit(time)
+
+    def standing(self) -> list[str]:
+        return [id for id, life in self.lives.items() if life.last_batch is None]
+
+    def seal(self, kinds: list[bool], deletes: tuple[str, ...]) -> None:
         creates = {f"q{len(self.lives) + place}": kind for place, kind in enumerate(kinds)}
         queries = tuple(new(id, windowed() if kind else unwindowed()) for id, kind in creates.items())
         epoch = self.store.seal(Change(creates=queries, deletes=deletes))
-        self.epoch += bool(creates or deletes)
+        self.epoch += 1
         assert epoch.number == self.epoch
         assert epoch.cuts[STREAM].first_batch == len(self.plans)
         for id, kind in creates.items():
@@ -121,7 +152,7 @@ class Protocol(RuleBasedStateMachine):
             self.lives[id].last_batch = len(self.plans) - 1
             self.lives[id].deleted_after_flush = self.flushed
 
-    @rule(back=st.integers(0, 3), skip=st.integers(0, 3))
+    @rule(back=st.sampled_from([0, 0, 1, 3]), skip=st.sampled_from([0, 0, 0, 2]))
     def fire(self, back: int, skip: int) -> None:
         moves = {}
         for id in list(self.lives)[skip:]:
@@ -138,6 +169,33 @@ class Protocol(RuleBasedStateMachine):
         self.answers.append((path, None))
         for id, (_, target) in moves.items():
             self.lives[id].frontier = target
+
+    @precondition(lambda self: self.lives)
+    @rule(off=st.sampled_from([-SECOND, SECOND]))
+    def fire_from_elsewhere(self, off: int) -> None:
+        for id, life in self.lives.items():
+            source = self.frontier(life)
+            if source is not None:
+                fire = Fire(STREAM, {id: (source + off, source + off)}, FireResult((answer_file("stale"),)))
+                with pytest.raises(EngineError):
+                    self.store.commit_fire(fire)
+
+    @precondition(lambda self: self.fenced)
+    @rule()
+    def an_engine_of_old_wakes_up(self) -> None:
+        old = self.fenced[-1]
+        attempts: list[Callable[[], object]] = [
+            lambda: old.seal(Change(creates=(new("ghost"),))),
+            lambda: old.commit_fire(Fire(STREAM, {}, FireResult((answer_file("ghost"),)))),
+            lambda: old.plan_batch(STREAM, len(self.plans), "ghost", 0),
+            lambda: old.flush_stream(STREAM),
+        ]
+        if self.plans:
+            attempts.append(lambda: old.commit_batch(self.plans[-1], result(50)))
+        for attempt in attempts:
+            with pytest.raises(EngineError) as error:
+                attempt()
+            assert error.value.code == "FENCED"
 
     def start(self, life: Life) -> tuple[int, int] | None:
         """Watermark and largest time before the cut, once the batches before it are committed."""
@@ -203,4 +261,4 @@ class Protocol(RuleBasedStateMachine):
 
 
 TestProtocol = Protocol.TestCase
-TestProtocol.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestProtocol.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from .queries import QueryCase
 from .streams import StreamCase
@@ -56,6 +56,10 @@ class Oracle:
         for name, value in SESSION_SETTINGS.items():
             self.spark.conf.set(name, value)
 
+    def frame(self, table: pa.Table) -> DataFrame:
+        """The table with Spark's types as Parquet files give them: a timestamp without zone is a timestamp_ntz."""
+        return self.spark.createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
+
     def expected(self, workload: Workload) -> dict[str, Expected]:
         with self._views(workload):
             marks = {stream.name: stream.watermarks(workload.rounds) for stream in workload.streams}
@@ -76,10 +80,10 @@ class Oracle:
             moments = pa.array([marks[b] for b in batches], pa.int64()).cast(
                 stream.table.schema.field(stream.time_name).type
             )
-            frame = self.spark.createDataFrame(table.append_column("__watermark", moments))
+            frame = self.frame(table.append_column("__watermark", moments))
             # One partition: no query needs an exchange then.
             frame.coalesce(1).createOrReplaceTempView(f"{stream.name}_rows")
-            self.spark.createDataFrame(stream.table.slice(0, 0)).createOrReplaceTempView(stream.name)
+            self.frame(stream.table.slice(0, 0)).createOrReplaceTempView(stream.name)
             names += [stream.name, f"{stream.name}_rows"]
         try:
             yield

@@ -16,6 +16,8 @@ from .numeric import FLOATS, INTEGER_BOUND, INTEGERS, NUMBERS, UNKNOWN, WHOLE, R
 
 # What expressions of these types are made of rarely fits 38 digits any more; deeper trees stop there.
 ROOMY_DIGITS = 26
+# Longer products are refused, since nothing in a worker computes them exactly.
+MAX_PRODUCT_DIGITS = 38
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 COARSE = ("string", "boolean", "tinyint", "int")
 ORDERINGS = ("<>", "<", "<=", ">", ">=")
@@ -170,8 +172,9 @@ class Expressions:
         )
         if operator == "/" and kinds == INTEGERS:
             operator = "%"
-        result = arithmetic(operator, a, b)
-        return a if result.type == "decimal" and result.digits[0] > 38 else result
+        if operator == "*" and common(a.type, b.type) == "decimal" and _product_digits(a, b) > MAX_PRODUCT_DIGITS:
+            operator = "+"
+        return arithmetic(operator, a, b)
 
     def call(self, function: Function, depth: int) -> Sql:
         if self.stable and not function.stable:
@@ -283,6 +286,10 @@ class Expressions:
             return boolean(template, self.number(depth), self.number(depth))
         kind = self.rng.choice(("string", "date", "timestamp"))
         return boolean(template, self.typed(kind, depth), self.typed(kind, depth))
+
+
+def _product_digits(a: Sql, b: Sql) -> int:
+    return digits_of(a.type, a.digits)[0] + digits_of(b.type, b.digits)[0] + 1
 
 
 def _size(constant: str) -> tuple[float, str]:

@@ -273,7 +273,7 @@ def _over_aggregates(rng: Random, loose: Expressions, stable: Expressions, aggre
         # Sums that may differ in the last digit only go through operations that keep that so.
         a = rng.choice(numbers)
         other = same(*rng.choice((("2", "int"), ("100", "int"), ("count(*)", "bigint"))), range=Range(0, MOST_ROWS))
-        return arithmetic(rng.choice("+-*/"), a, other)
+        return arithmetic(rng.choice("+-/" if a.type == "decimal" else "+-*/"), a, other)
     return stable.value(2) if stable.leaves else rng.choice(loose.leaves).sql
 
 

@@ -40,10 +40,11 @@ def pretending(oracle: Oracle, workload: Workload, change: Change) -> Engine:
             pq.write_table(answer.table, out / f"{id}.parquet")
         summary = {
             "streams": {
-                s.name: {"rows": s.rows, "rejected_rows": sum(t is None for t in s.times())} for s in workload.streams
+                s.name: {"rows_in": s.rows, "rejected_rows": sum(t is None for t in s.times())}
+                for s in workload.streams
             },
             "queries": {
-                id: {"answer_rows": a.table.num_rows, "late_rows": a.late_rows, "windows": a.windows}
+                id: {"answer_rows": a.table.num_rows, "late_rows": a.late_rows, "windows_fired": a.windows}
                 for id, a in expected.items()
             },
         }
@@ -128,7 +129,7 @@ def test_the_twin_is_the_text_wherever_the_text_runs(oracle: Oracle, seed: int) 
     expected = oracle.expected(workload)
     compared = 0
     for stream in workload.streams:
-        oracle.spark.createDataFrame(stream.table).coalesce(1).createOrReplaceTempView(stream.name)
+        oracle.frame(stream.table).coalesce(1).createOrReplaceTempView(stream.name)
     for query in workload.queries:
         try:
             plain = oracle.spark.sql(query.sql).toArrow()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from .workload import Workload
 # Runs a spec and writes answers and summary.json into a folder, as ``millstream.replay`` does.
 Engine = Callable[[dict[str, Any], Path], object]
 SHOWN_INPUT_ROWS = 12
+SHOWN_ERROR = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,11 @@ def mismatches(workload: Workload, oracle: Oracle, engine: Engine) -> list[Misma
     with TemporaryDirectory(prefix="oracle-") as name:
         folder = Path(name)
         out = folder / "answers"
-        engine(workload.spec(folder), out)
+        try:
+            engine(workload.spec(folder), out)
+        except Exception as error:
+            # A crash is a finding like any other: it shrinks, and the report says how to repeat it.
+            return [Mismatch(None, f"the engine stopped: {type(error).__name__}: {str(error)[-SHOWN_ERROR:]}")]
         expected = oracle.expected(workload)
         summary = json.loads((out / "summary.json").read_text())
         found = [Mismatch(None, text) for text in _about_streams(workload, summary)]
@@ -56,7 +62,7 @@ def _about_query(query: QueryCase, expected: Expected, out: Path, summary: dict[
     bounds = [item.sql.range.bound for item in query.items] if query.items[0].sql.engine != "*" else []
     wrong = difference(expected.table, pq.read_table(path), bounds)
     texts = [str(wrong)] if wrong else []
-    facts = {"answer_rows": expected.table.num_rows, "late_rows": expected.late_rows, "windows": expected.windows}
+    facts = {"answer_rows": expected.table.num_rows, "late_rows": expected.late_rows, "windows_fired": expected.windows}
     for name, value in facts.items():
         if value is not None and entry[name] != value:
             texts.append(f"summary.json says {name} {entry[name]}, expected {value}")
@@ -68,7 +74,7 @@ def _about_streams(workload: Workload, summary: dict[str, Any]) -> list[str]:
     for stream in workload.streams:
         entry = summary["streams"][stream.name]
         rejected = sum(time is None for time in stream.times())
-        for name, value in {"rows": stream.rows, "rejected_rows": rejected}.items():
+        for name, value in {"rows_in": stream.rows, "rejected_rows": rejected}.items():
             if entry[name] != value:
                 texts.append(f"summary.json says {name} {entry[name]} for stream {stream.name}, expected {value}")
     return texts
@@ -81,10 +87,10 @@ def report(original: Workload, smallest: Workload, found: list[Mismatch], oracle
         f"again: ORACLE_SEED={original.token} make oracle N=1",
     ]
     expected = oracle.expected(smallest)
-    lines += [f"stream: {mismatch.text}" for mismatch in found if mismatch.query is None]
+    lines += [mismatch.text for mismatch in found if mismatch.query is None]
     for query in smallest.queries:
         texts = [mismatch.text for mismatch in found if mismatch.query == query.id]
-        if texts:
+        if texts or any(mismatch.query is None for mismatch in found):
             lines += ["", *_about(query, smallest), *texts, f"twin: {expected[query.id].twin}"]
     for stream in smallest.streams:
         lines += ["", *_input(stream, smallest)]
@@ -101,8 +107,9 @@ def _about(query: QueryCase, workload: Workload) -> list[str]:
 
 
 def _input(stream: StreamCase, workload: Workload) -> list[str]:
-    texts = " ".join(q.sql for q in workload.queries).lower()
-    names = [n for n in stream.table.column_names if n.lower() in texts or n == stream.time_name or "*" in texts]
+    texts = " ".join(q.sql for q in workload.queries)
+    named = [n for n in stream.table.column_names if re.search(rf"\b{re.escape(n)}\b", texts, re.IGNORECASE)]
+    names = stream.table.column_names if "SELECT *" in texts else named
     rows = rows_of(stream.table.select(names))
     head = f"stream {stream.name}: {stream.rows} rows, batches of {stream.batch_rows}, lateness {stream.lateness} µs"
     return [

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from millstream.engine import Engine
+from millstream.engine.engine import Engine
 from millstream.engine.status import QueryRequest
 from millstream.errors import MillstreamError
 from millstream.server.client import Client
@@ -97,7 +97,7 @@ def test_mistakes_come_back_with_place_and_hint(client: Client) -> None:
 
 
 def test_one_bad_query_does_not_hinder_the_others(client: Client) -> None:
-    results = client.create_queries([QueryRequest(REVENUE, id="a"), QueryRequest("SELEC", id="b")])
+    results = client.create_queries([QueryRequest(REVENUE, id="a"), QueryRequest("SELECT (1 FROM purchases", id="b")])
     assert getattr(results[0], "state", None) == "running"
     assert getattr(results[1], "code", None) == "SQL_PARSE"
 

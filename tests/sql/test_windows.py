@@ -24,7 +24,19 @@ DURATIONS = {
     "10 milliseconds 5 microseconds": 10_005,
     "- 4 seconds": -4 * SECOND,
 }
-NO_DURATIONS = ["", "8", "8 secs", "8seconds", "1 month", "2 years", "1.5 minutes", "seconds", "8 seconds,", "99999999999999 days", "x"]
+NO_DURATIONS = [
+    "",
+    "8",
+    "8 secs",
+    "8seconds",
+    "1 month",
+    "2 years",
+    "1.5 minutes",
+    "seconds",
+    "8 seconds,",
+    "99999999999999 days",
+    "x",
+]
 
 
 @pytest.mark.parametrize("text", DURATIONS)

@@ -24,14 +24,14 @@ from rich.text import Text
 from millstream.cli import output
 from millstream.cli.demo_queries import random_query
 from millstream.cli.demo_screen import TICKER_LINES, Frame, Tracked, line, picture
-from millstream.cli.hosting import hosted, stop_signals
+from millstream.cli.hosting import hosted, serve, stop_signals
 from millstream.cli.options import Json
 from millstream.config import Settings
 from millstream.engine.status import QueryRequest
 from millstream.errors import EngineError, MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.engine import Engine
+    from millstream.engine.engine import Engine
 
 GEM_PACKS = 20
 TOP_PRICE = 99
@@ -73,9 +73,11 @@ def demo(
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millstream-demo-")))
         with output.console(stderr=True).status("starting Spark and the engine …"):
-            engine, server = stack.enter_context(hosted(home, Settings(home=str(home))))
+            settings = Settings(home=str(home))
+            engine = stack.enter_context(hosted(home, settings))
             show = Demo(engine, Random(seed), queries, f'millstream query create "{OWN_QUERY}" --home {home}')
             show.open(rate, seed)
+            server = stack.enter_context(serve(engine, settings))
         stop = stack.enter_context(stop_signals())
         if live:
             _play_live(show, stop, length, console)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from millstream.config import Settings, StreamDefinition, format_duration
 
 if TYPE_CHECKING:
-    from millstream.engine import Engine
+    from millstream.engine.engine import Engine
     from millstream.server.serve import Server
 
 LOG_FILE = "spark.log"
@@ -53,18 +53,20 @@ def _descriptor(stream: object) -> int | None:
 
 
 @contextlib.contextmanager
-def hosted(home: Path, settings: Settings) -> Iterator[tuple[Engine, Server]]:
-    """An engine on ``home`` and its server; both are stopped at the end, whatever ends it."""
-    # Importing Spark and the web server takes a second, which commands that only ask a running engine do not pay.
-    from millstream.engine import Engine
+def hosted(home: Path, settings: Settings) -> Iterator[Engine]:
+    """A quiet engine on ``home``, stopped at the end, whatever ends it."""
+    # Importing Spark takes a second, which commands that only ask a running engine do not pay.
+    from millstream.engine.engine import Engine
+
+    with spark_log(home / LOG_FILE), Engine(home=home, settings=settings) as engine:
+        yield engine
+
+
+def serve(engine: Engine, settings: Settings) -> Server:
+    """The engine's server, to be entered once its streams are there: whoever finds it can use them."""
     from millstream.server.serve import Server
 
-    with (
-        spark_log(home / LOG_FILE),
-        Engine(home=home, settings=settings) as engine,
-        Server(engine, settings.http_host, settings.http_port) as server,
-    ):
-        yield engine, server
+    return Server(engine, settings.http_host, settings.http_port)
 
 
 def open_streams(engine: Engine, definitions: tuple[StreamDefinition, ...]) -> None:

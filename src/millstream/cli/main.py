@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
+import atexit
+import os
+import sys
 from typing import Any
 
 import typer
@@ -13,6 +14,7 @@ from millstream.cli import bench, demo, query, replay, start, status, stream
 from millstream.cli.options import Json, wants_json
 from millstream.cli.output import print_json, report
 from millstream.errors import MillstreamError
+from millstream.version import VERSION
 
 
 class ErrorGroup(TyperGroup):
@@ -47,20 +49,20 @@ app.add_typer(bench.app, name="bench")
 @app.command()
 def version(as_json: Json = False) -> None:
     """Print the version."""
-    number = package_version()
     if as_json:
-        print_json({"version": number})
+        print_json({"version": VERSION})
     else:
-        print(f"millstream {number}")
-
-
-def package_version() -> str:
-    try:
-        return installed_version("millstream")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
+        print(f"millstream {VERSION}")
 
 
 def run() -> None:
     """The entry point of the installed command."""
+    atexit.register(_silence)
     app()
+
+
+def _silence() -> None:
+    """Native libraries report objects that outlive the interpreter, on standard error, after all Python code."""
+    sys.stderr.flush()
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)

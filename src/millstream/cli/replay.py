@@ -17,10 +17,12 @@ from millstream.cli.options import Json
 from millstream.config import load_replay_spec
 
 if TYPE_CHECKING:
-    from millstream.engine import ReplayProgress
+    from millstream.engine.replay import ReplayProgress
 
 # A spec may have thousands of queries; a terminal shows the first of them, the summary file has all.
 SHOWN_QUERIES = 40
+
+STAGES = {"open": "opening", "run": "running", "flush": "flushing", "write": "writing answers", "done": "done"}
 
 
 def replay(
@@ -57,7 +59,7 @@ def replay(
 
 
 def _run(spec: Path, out: Path, quiet: bool) -> Mapping[str, Any]:
-    from millstream.engine import replay as run_replay
+    from millstream.engine.replay import replay as run_replay
 
     columns = (
         TextColumn("{task.description}"),
@@ -82,7 +84,13 @@ def _shown_in(progress: Progress) -> Callable[[ReplayProgress], None]:
         figures = (
             f"{output.count(now.rows)} rows, batch {now.round} of {now.rounds}, {output.count(now.answers)} answers"
         )
-        progress.update(task, description=now.stage, total=now.total_rows or None, completed=now.rows, figures=figures)
+        progress.update(
+            task,
+            description=STAGES.get(now.stage, now.stage),
+            total=now.total_rows or None,
+            completed=now.rows,
+            figures=figures,
+        )
 
     return show
 
@@ -95,7 +103,7 @@ def _show(summary: Mapping[str, Any], out: Path) -> None:
     console = output.console()
     numbers = ("rows", "late", "rejected", "batches")
     streams = [
-        (name, *(item.get(key, 0) for key in ("rows", "late_rows", "rejected_rows", "batches")))
+        (name, *(item.get(key, 0) for key in ("rows_in", "late_rows", "rejected_rows", "batches")))
         for name, item in summary.get("streams", {}).items()
     ]
     console.print(output.table(("stream", *numbers), streams, right=numbers))
@@ -105,7 +113,7 @@ def _show(summary: Mapping[str, Any], out: Path) -> None:
     refused = [(name, item) for name, item in queries.items() if item.get("error")]
     figures = ("windows", "answer rows", "late")
     lines = [
-        (name, *(item.get(key, 0) for key in ("windows", "answer_rows", "late_rows")))
+        (name, *(item.get(key, 0) for key in ("windows_fired", "answer_rows", "late_rows")))
         for name, item in ran[:SHOWN_QUERIES]
     ]
     if ran:

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from millstream.cli import output
-from millstream.cli.hosting import hosted, open_streams, stop_signals
+from millstream.cli.hosting import hosted, open_streams, serve, stop_signals
 from millstream.cli.options import Home, Json
 from millstream.config import load_stream_file
 
@@ -47,8 +47,9 @@ def start(
     console = output.console(stderr=True)
     with contextlib.ExitStack() as stack:
         with console.status("starting Spark and the engine …"):
-            engine, server = stack.enter_context(hosted(place, settings))
+            engine = stack.enter_context(hosted(place, settings))
             open_streams(engine, definition.streams)
+            server = stack.enter_context(serve(engine, settings))
         _announce(server.url, place, [item.name for item in engine.streams()], as_json)
         with stop_signals() as stop:
             stop.wait(seconds)

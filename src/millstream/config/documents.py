@@ -97,9 +97,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("lateness_", ["time", "lateness"])
     "did you mean 'lateness'? known: time, lateness"
     """
-    names = list(known)
+    names = {known_name.lower(): known_name for known_name in known}
     close = difflib.get_close_matches(name.lower(), names, n=1)
-    return (f"did you mean {close[0]!r}? " if close else "") + f"known: {', '.join(names)}"
+    return (f"did you mean {names[close[0]]!r}? " if close else "") + f"known: {', '.join(names.values())}"
 
 
 def _shown(value: object) -> str:
@@ -120,7 +120,8 @@ def read_document(path: Path) -> Node:
         value = _Composer(loader, text, places).value(root, "") if root is not None else {}
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = Position(mark.line + 1, mark.column + 1, mark.index, mark.index + 1) if mark else None
+        # A document that ends too early is marked behind its last line.
+        place = Position.of(text, min(mark.index, len(text.rstrip())), mark.index + 1) if mark else None
         reason = getattr(error, "problem", None) or str(error)
         raise SpecError("BAD_SPEC", f"{path} is not YAML: {reason}", position=place, text=text) from None
     finally:
@@ -150,14 +151,18 @@ class _Composer:
         return [self.value(child, f"{path}[{i}]") for i, child in enumerate(node.value)]
 
     def _mapping(self, node: Any, path: str) -> dict[Any, Any]:
-        written = [key.value for key, _ in node.value]
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.composer.ComposerError(None, None, "a key is plain text here", key.start_mark)
+            if key.value in seen:
+                raise yaml.composer.ComposerError(None, None, f"key {key.value!r} is given twice", key.start_mark)
+            seen.add(key.value)
         self.loader.flatten_mapping(node)
         built: dict[Any, Any] = {}
         for key_node, child in node.value:
             key = self.loader.construct_object(key_node, deep=True)
             inner = f"{path}.{key}" if path else str(key)
-            if written.count(key_node.value) > 1:
-                raise yaml.composer.ComposerError(None, None, f"key {key!r} is given twice", key_node.start_mark)
             self.places[inner + ":"] = self._place(key_node)
             built[key] = self.value(child, inner)
         return built

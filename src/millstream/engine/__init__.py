@@ -1,0 +1,1 @@
+"""The engine: streams, queries and answers for Python programs."""

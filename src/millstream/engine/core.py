@@ -86,6 +86,18 @@ class Core:
             while self.firing.fire(pipeline):
                 self.answers.published()
 
+    def tidy(self, retention: int) -> None:
+        """Forget what is older than the retention (microseconds), and group versions that nothing needs."""
+        before = self._clock() - retention
+        removed = self.metastore.expire_answers(before_time=before)
+        self.metastore.expire_history(before)
+        for name, pipeline in self.pipelines.items():
+            with pipeline.firing:
+                versions = self.metastore.expire_versions(name)
+                self.registry.forget(versions)
+                removed += versions
+        self.home.remove(removed)
+
     def sweep(self) -> int:
         """Remove files of jobs that never committed; only while no job runs."""
         named = self.metastore.referenced_files()

@@ -54,7 +54,9 @@ def due_queries(frontiers: Iterable[Frontier], watermark: int, window: Callable[
     return DueSet(moves, dict(by_group))
 
 
-def lowest_needed(frontiers: Iterable[Frontier], moves: dict[str, tuple[int, int]], window: Callable[[str], WindowSpec | None]) -> dict[str, int]:
+def lowest_needed(
+    frontiers: Iterable[Frontier], moves: dict[str, tuple[int, int]], window: Callable[[str], WindowSpec | None]
+) -> dict[str, int]:
     """For each group the start of the earliest window that is still to fire: below it no slice is needed."""
     lowest: dict[str, int] = {}
     for one in frontiers:
@@ -80,7 +82,7 @@ class Firing:
         self._home = home
         self._run = run
         self._parallelism = parallelism
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = defaultdict(float)
         self.fires = 0
         self.last_seconds = 0.0
         self.answer_rows = 0
@@ -102,7 +104,7 @@ class Firing:
             self._metastore.commit_fire(Fire(pipeline.stream.name, due.moves, result))
             self._clean_up(pipeline, result, lowest)
             self.last_seconds = time.monotonic() - started
-            self.seconds["fire"] += self.last_seconds  # type: ignore[assignment]
+            self.seconds["fire"] += self.last_seconds
             self.fires += 1
             self.answer_rows += sum(result.rows_by_query.values())
             return True
@@ -129,7 +131,8 @@ class Firing:
         shares = share_out(items, self._parallelism)
         tasks = [FireTask(self._home, stream.name, stream.field(stream.time).type, tuple(share)) for share in shares]
         results, seconds = self._run(tasks)
-        self.seconds.update(seconds)  # type: ignore[arg-type]
+        for phase, spent in seconds.items():
+            self.seconds[phase] += spent
         return _together(results)
 
     def _clean_up(self, pipeline: Pipeline, result: FireResult, lowest: dict[str, int]) -> None:

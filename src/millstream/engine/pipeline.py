@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -27,13 +27,14 @@ class Metrics:
     """How a stream's batches have gone; seconds by phase are summed over tasks."""
 
     recent: deque[tuple[float, int, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     batches: int = 0
 
     def add(self, rows: int, seconds: float, result: BatchResult) -> None:
         self.recent.append((time.monotonic(), rows, seconds))
-        self.seconds.update(result.seconds_by_phase)  # type: ignore[arg-type]
-        self.seconds["batch"] += seconds  # type: ignore[assignment]
+        for phase, spent in result.seconds_by_phase.items():
+            self.seconds[phase] += spent
+        self.seconds["batch"] += seconds
         self.batches += 1
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, Metastore, NewQuery
 from millstream.errors import CatalogError
-from millstream.kernels.classes import CLASS_LIMIT, grid_size
+from millstream.kernels.classes import CLASS_LIMIT, grid_size, table_of
 from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.predicate import collapse, select
 from millstream.model import codec
@@ -49,6 +49,7 @@ class Registry:
         self._windows: dict[str, WindowSpec | None] = {}
         self._paths: dict[tuple[str, int], str] = {}
         self._plans: dict[tuple[int, str], tuple[str, ...]] = {}
+        self._counted: dict[tuple[str, int], int] = {}
         self._numbers = 0
         self.statistics = Statistics()
 
@@ -188,6 +189,14 @@ class Registry:
     def running(self) -> int:
         return len(self._group_of)
 
-    def sketches(self) -> list[Sketch]:
-        return list(self._groups.values())
+    def classes(self) -> int:
+        """Classes of all groups; counted when asked, since sealing does not need it."""
+        return sum(self._classes(sketch.version) for sketch in list(self._groups.values()))
+
+    def _classes(self, version: GroupVersion) -> int:
+        key = (version.group, version.version)
+        if key not in self._counted:
+            self._counted = {k: n for k, n in self._counted.items() if k[0] != version.group}
+            self._counted[key] = table_of(version).classes
+        return self._counted[key]
 

@@ -20,26 +20,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.kernels.batch import Batch, Numbers, words
+from millstream.kernels.batch import Batch, Numbers
 from millstream.model.group import Measure
 from millstream.model.types import LONG_DIGITS, DataType
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
-Plane = npt.NDArray[np.generic] | pa.Array
+# NumPy for numbers, Arrow for values that are ranked.
+Plane = Any
 Planes = tuple[Plane, ...]
-
-# Doubles hold integers exactly up to here; np.bincount adds its weights as doubles.
-EXACT = 1 << 53
-LIMB = 32
-_MASK = (1 << LIMB) - 1
-# With limbs of 32 bits, sums over this many rows stay exact in a double.
-MAX_ROWS = EXACT >> LIMB
 
 
 def ranked(type_: DataType) -> bool:
@@ -58,6 +54,12 @@ def accumulate(measure: Measure, batch: Batch, cells: IntArray, count: int) -> P
     return _exact_sum(measure, batch, cells, count)
 
 
+def stored(measure: Measure, planes: Planes) -> Planes:
+    """Counts and limbs as the integers they are; on the way they were doubles where that is exact."""
+    kinds = plane_kinds(measure, len(planes))
+    return tuple(p.astype(np.int64, copy=False) if kind == "add" else p for kind, p in zip(kinds, planes, strict=True))
+
+
 def _count(batch: Batch, measure: Measure, cells: IntArray, count: int) -> Planes | None:
     valid = batch.value(measure.argument)
     if valid.null_count == 0:
@@ -66,28 +68,8 @@ def _count(batch: Batch, measure: Measure, cells: IntArray, count: int) -> Plane
 
 
 def _exact_sum(measure: Measure, batch: Batch, cells: IntArray, count: int) -> Planes:
-    kind = measure.argument.type
-    if kind.kind == "decimal" and kind.precision > LONG_DIGITS:
-        return _add_limbs(_wide_limbs(batch.value(measure.argument)), cells, count)
-    values = batch.number(measure.argument).values.astype(np.int64, copy=False)
-    if not len(values):
-        return (np.zeros(count, np.int64),)
-    largest = max(abs(int(values.min())), abs(int(values.max())))
-    if largest * len(values) < EXACT:
-        return _add_limbs([values], cells, count)
-    return _add_limbs([values & _MASK, values >> LIMB], cells, count)
-
-
-def _wide_limbs(column: pa.Array) -> list[IntArray]:
-    pairs = words(column)
-    if column.null_count:
-        pairs = np.where(np.asarray(column.is_valid())[:, None], pairs, 0)
-    low, high = pairs[:, 0], pairs[:, 1]
-    return [low & _MASK, (low >> LIMB) & _MASK, high & _MASK, high >> LIMB]
-
-
-def _add_limbs(limbs: Sequence[IntArray], cells: IntArray, count: int) -> Planes:
-    return tuple(np.bincount(cells, weights=limb, minlength=count).astype(np.int64) for limb in limbs)
+    weights = batch.weights(measure.argument)
+    return tuple(np.bincount(cells, weights=limb, minlength=count) for limb in weights)
 
 
 def _float_sum(column: Numbers, cells: IntArray, count: int) -> Planes:
@@ -118,7 +100,7 @@ def _extremum(measure: Measure, batch: Batch, cells: IntArray, count: int) -> Pl
     return plane
 
 
-def identity(kind: str, dtype: type, count: int) -> npt.NDArray[np.generic]:
+def identity(kind: str, dtype: type, count: int) -> npt.NDArray[Any]:
     """The plane of no values. For doubles NaN is the largest value: MIN ignores it (fmin) unless alone, MAX keeps it."""
     if dtype is np.float64:
         return np.full(count, np.nan if kind == "min" else -np.inf)
@@ -130,7 +112,7 @@ def reducer(kind: str) -> np.ufunc:
     return np.fmin if kind == "min" else np.maximum
 
 
-def reduce_at(kind: str, plane: npt.NDArray[np.generic], cells: IntArray, values: npt.NDArray[np.generic]) -> None:
+def reduce_at(kind: str, plane: npt.NDArray[Any], cells: IntArray, values: npt.NDArray[Any]) -> None:
     with np.errstate(invalid="ignore"):  # NaN is a value here, not a mistake
         reducer(kind).at(plane, cells, values)
 
@@ -148,7 +130,7 @@ def rank(columns: Sequence[pa.Array]) -> tuple[list[IntArray], pa.Array]:
     return parts, coded.dictionary.take(pa.array(order))
 
 
-def unrank(kind: str, ranks: npt.NDArray[np.generic], values: pa.Array) -> pa.Array:
+def unrank(kind: str, ranks: npt.NDArray[Any], values: pa.Array) -> pa.Array:
     """The values of ranks; NULL where a plane still holds its identity."""
     none = ranks == identity(kind, np.int64, 1)[0]
     return values.take(pa.array(np.where(none, 0, ranks), mask=none)) if len(values) else pa.nulls(len(ranks), values.type)

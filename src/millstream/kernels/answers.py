@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -95,7 +96,7 @@ class AnswerReader:
         self._data = data
         self._parts: dict[int, pa.Table] = {}
         index = pa.ipc.open_stream(data.slice(index_offset, index_length)).read_all()
-        self._by_query: dict[str, list[dict[str, object]]] = {}
+        self._by_query: dict[str, list[dict[str, Any]]] = {}
         for entry in index.to_pylist():
             self._by_query.setdefault(entry["query"], []).append(entry)
 
@@ -106,7 +107,7 @@ class AnswerReader:
     def ranges(self, query: str) -> list[tuple[Range, int, int]]:
         """The query's answers in order of window end, each with its part's place in the file."""
         return [
-            (Range(e["query"], e["start"], e["end"], e["partial"], e["first"], e["rows"]), e["offset"], e["length"])  # type: ignore[arg-type]
+            (Range(e["query"], e["start"], e["end"], e["partial"], e["first"], e["rows"]), e["offset"], e["length"])
             for e in self._by_query.get(query, ())
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,18 @@ from millstream.kernels.evaluate import Evaluated
 from millstream.kernels.keys import Keys, code_keys
 from millstream.kernels.slices import Slicer
 from millstream.model.expression import Expression
+from millstream.model.types import LONG_DIGITS
 
 IntArray = npt.NDArray[np.int64]
 
 # A column whose values span at most this many integers is located by table look-up, 20 times faster than by search.
 TABLE_SPAN = 1 << 16
+
+# Doubles hold integers exactly up to here; np.bincount adds its weights as doubles.
+EXACT = 1 << 53
+# Exact sums are kept in limbs of so many bits: over 2^21 rows, more than a chunk has, a limb's sum is exact in a double.
+LIMB = 32
+LIMB_MASK = (1 << LIMB) - 1
 
 
 class Evaluates(Protocol):
@@ -33,12 +40,8 @@ class Evaluates(Protocol):
 class Numbers:
     """A column as NumPy sees it: 64-bit values, and where they are valid (None: everywhere)."""
 
-    values: npt.NDArray[np.generic]
+    values: npt.NDArray[Any]
     valid: npt.NDArray[np.bool_] | None
-
-
-def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def numbers(column: pa.Array) -> Numbers:
@@ -74,6 +77,23 @@ def _low_words(column: pa.Array) -> npt.NDArray[np.int64]:
     return low if column.null_count == 0 else np.where(np.asarray(column.is_valid()), low, 0)
 
 
+def limbs(column: pa.Array, plain: Numbers) -> list[npt.NDArray[np.float64]]:
+    """Value = Σ limb[i] · 2^(32 i); one limb where the sums of whole values stay exact in a double."""
+    if pa.types.is_decimal(column.type) and column.type.precision > LONG_DIGITS:
+        pairs = words(column)
+        if column.null_count:
+            pairs = np.where(np.asarray(column.is_valid())[:, None], pairs, 0)
+        low, high = pairs[:, 0], pairs[:, 1]
+        parts = [low & LIMB_MASK, (low >> LIMB) & LIMB_MASK, high & LIMB_MASK, high >> LIMB]
+        return [part.astype(np.float64) for part in parts]
+    values = plain.values
+    largest = max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
+    if largest * len(values) < EXACT:
+        return [values.astype(np.float64)]
+    wide = values.astype(np.int64, copy=False)
+    return [(wide & LIMB_MASK).astype(np.float64), (wide >> LIMB).astype(np.float64)]
+
+
 class Batch:
     """One chunk. ``prepare`` evaluates what the groups will ask for, in a single pass over the rows."""
 
@@ -83,6 +103,7 @@ class Batch:
         self._evaluator = evaluator
         self._values: dict[Expression, Evaluated] = {}
         self._numbers: dict[Expression, Numbers] = {}
+        self._weights: dict[Expression, list[npt.NDArray[np.float64]]] = {}
         self._located: dict[Cuts, IntArray] = {}
         self._keys: dict[tuple[Expression, ...], Keys] = {}
         self._slices: dict[Slicer, tuple[IntArray, IntArray]] = {}
@@ -110,6 +131,12 @@ class Batch:
             self._numbers[expression] = numbers(self.value(expression))
         return self._numbers[expression]
 
+    def weights(self, expression: Expression) -> list[npt.NDArray[np.float64]]:
+        """An integer or decimal column as limbs for ``np.bincount``, whose sums over this chunk are exact."""
+        if expression not in self._weights:
+            self._weights[expression] = limbs(self.value(expression), self.number(expression))
+        return self._weights[expression]
+
     def keys(self, expressions: tuple[Expression, ...]) -> Keys:
         if expressions not in self._keys:
             self.prepare(expressions)
@@ -121,16 +148,17 @@ class Batch:
             self._slices[slicer] = slicer.locate(self.times)
         return self._slices[slicer]
 
-    def classes(self, table: ClassTable) -> IntArray:
-        """The class of every row; ``table.classes`` for rows that no query wants."""
+    def classes(self, table: ClassTable, step: int = 1) -> IntArray:
+        """The class of every row times ``step``; ``table.classes`` is the class of rows that no query wants."""
+        meaning = table.grid * step
         if not table.cuts:
-            return np.full(self.rows, int(table.grid[0]), np.int64)
+            return np.full(self.rows, int(meaning[0]), np.int64)
         if len(table.cuts) == 1:
-            return self._locate(table.cuts[0], table.grid)
+            return self._locate(table.cuts[0], meaning)
         point = np.zeros(self.rows, np.int64)
         for cut, stride in zip(table.cuts, table.strides, strict=True):
             point += self._interval(cut) * stride
-        return table.grid.take(point)
+        return meaning.take(point)
 
     def _interval(self, cuts: Cuts) -> IntArray:
         if cuts not in self._located:
@@ -156,7 +184,7 @@ class Batch:
         return meaning_of_code.take(np.asarray(coded.indices.fill_null(len(texts)), dtype=np.int64))
 
 
-def _gather(cuts: Cuts, values: npt.NDArray[np.generic], meaning: IntArray) -> IntArray:
+def _gather(cuts: Cuts, values: npt.NDArray[Any], meaning: IntArray) -> IntArray:
     thresholds = cuts.array()
     if values.dtype.kind in "iu" and len(values):
         low, high = int(values.min()), int(values.max())

@@ -71,11 +71,9 @@ def decode(data: pa.Buffer, measures: int) -> Cells:
     planes: list[list[Plane]] = [[] for _ in range(measures)]
     for name in table.column_names[3:]:
         planes[int(name.split(".")[0])].append(_loaded(table.column(name)))
-    return Cells(
-        tuple(_whole(column) for column in keys.columns),
-        *(_integers(table.column(name)) for name in ("key", "label", "rows")),
-        tuple(tuple(part) if part else None for part in planes),
-    )
+    key, label, rows = (_integers(table.column(name)) for name in ("key", "label", "rows"))
+    partials = tuple(tuple(part) if part else None for part in planes)
+    return Cells(tuple(_whole(column) for column in keys.columns), key, label, rows, partials)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

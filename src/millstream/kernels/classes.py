@@ -15,6 +15,8 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -41,7 +43,7 @@ class Cuts:
     def intervals(self) -> int:
         return len(self.thresholds) + 2
 
-    def array(self) -> npt.NDArray[np.generic]:
+    def array(self) -> npt.NDArray[Any]:
         """Thresholds for ``np.searchsorted``; NaN sorts last there, as in Spark."""
         dtype: type = np.float64 if self.attribute.domain == "double" else np.int64
         return np.array(self.thresholds, dtype=dtype)
@@ -125,12 +127,14 @@ def class_table(attributes: tuple[Attribute, ...], members: tuple[Member, ...]) 
         truth[:, index] = np.broadcast_to(truth_over(selection, cuts), shape).reshape(points)
     packed = np.packbits(truth, axis=1)
     _, first, inverse = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-    inverse = inverse.reshape(points)
     selected = truth[first].any(axis=1)
-    number = np.full(len(first), int(selected.sum()), dtype=np.int64)
-    number[selected] = np.arange(int(selected.sum()))
+    count = int(selected.sum())
+    # In the order of first appearance on the grid, so that the classes of a range of values are neighbours.
+    order = np.argsort(np.where(selected, first, points), kind="stable")[:count]
+    number = np.full(len(first), count, dtype=np.int64)
+    number[order] = np.arange(count)
     strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-    return ClassTable(tuple(cuts), number[inverse], truth[first][selected], strides)
+    return ClassTable(tuple(cuts), number[inverse.reshape(points)], truth[first[order]], strides)
 
 
 def table_of(version: GroupVersion) -> ClassTable:

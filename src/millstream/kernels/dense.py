@@ -3,8 +3,9 @@
     cells by class   (classes × keys)          M[q, c] = 1 iff class c belongs to query q
     per query        (queries × keys) = M · cells
 
-The product is done once for each slice, whatever number of windows the slice lies in. Integers go through doubles while that
-is exact; MIN and MAX take the extremum over the query's classes, never an inverse.
+This is done once for each slice, whatever number of windows the slice lies in. Classes are numbered along the grid, so a query's classes
+are mostly one run, and its sum is the difference of two prefix sums: exact for integers. Doubles are added over the
+query's own classes; MIN and MAX take the extremum over them, never an inverse.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.kernels.aggregate import EXACT, Plane, identity, plane_kinds, rank, ranked, reducer
+from millstream.kernels.aggregate import Plane, identity, plane_kinds, rank, ranked, reducer
+from millstream.kernels.batch import EXACT
 from millstream.kernels.bucket import Cells
 from millstream.model.group import Measure
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-Matrix = npt.NDArray[np.generic]
+Matrix = npt.NDArray[Any]
 
 
 @dataclass
@@ -52,62 +56,115 @@ def to_ranks(parts: Sequence[Cells], measures: Sequence[Measure]) -> tuple[list[
 
 def lay_out(parts: Sequence[tuple[Cells, IntArray]], labels: int, keys: int, measures: Sequence[Measure]) -> Dense:
     """Add up parts of one slice and version; each part comes with the numbers of its keys among ``keys``."""
-    rows = np.zeros(labels * keys, np.int64)
-    planes: list[list[Matrix]] = []
+    shape = (labels, keys)
     places = [cells.label * keys + number[cells.key] for cells, number in parts]
-    for (cells, _), place in zip(parts, places, strict=True):
-        rows[place] += cells.rows
-    for index, measure in enumerate(measures):
-        found = [_planes(cells, index) for cells, _ in parts]
-        width = max((len(part) for part in found), default=1)
-        flat = [_fill(kind, p, found, places, labels * keys) for p, kind in enumerate(plane_kinds(measure, width))]
-        planes.append([plane.reshape(labels, keys) for plane in flat])
-    return Dense(rows.reshape(labels, keys), planes)
-
-
-def _planes(cells: Cells, index: int) -> tuple[Plane, ...]:
-    found = cells.partials[index]
-    return (cells.rows,) if found is None else found
-
-
-def _fill(kind: str, number: int, found: list[tuple[Plane, ...]], places: list[IntArray], size: int) -> Matrix:
-    mine = [(part[number], place) for part, place in zip(found, places, strict=True) if len(part) > number]
-    if kind in ("min", "max"):
-        dtype = next((plane.dtype.type for plane, _ in mine), np.int64)
-        plane = identity(kind, dtype, size)
-        for values, place in mine:
-            plane[place] = reducer(kind)(plane[place], values)
-        return plane
-    total: Matrix = np.zeros(size, np.float64 if kind == "fadd" else np.int64)
-    for values, place in mine:
-        total[place] += values
-    return total
-
-
-def per_query(dense: Dense, member: BoolArray, measures: Sequence[Measure]) -> Dense:
-    """From labels to queries; ``member[q, label]`` tells which labels belong to query q."""
-    rows = _sum(member, dense.rows)
+    rows = _fill("add", [(cells.rows, place) for (cells, _), place in zip(parts, places, strict=True)], shape)
     planes: list[list[Matrix]] = []
-    for measure, mine in zip(measures, dense.planes, strict=True):
-        kinds = plane_kinds(measure, len(mine))
-        planes.append([_reduce(kind, member, plane) for kind, plane in zip(kinds, mine, strict=True)])
+    for index, measure in enumerate(measures):
+        if all(cells.partials[index] is None for cells, _ in parts):
+            planes.append([rows])
+            continue
+        found = [cells.partials[index] or (cells.rows,) for cells, _ in parts]
+        width = max(len(part) for part in found)
+        planes.append(
+            [
+                _fill(kind, [(p[n], place) for p, place in zip(found, places, strict=True) if len(p) > n], shape)
+                for n, kind in enumerate(plane_kinds(measure, width))
+            ]
+        )
     return Dense(rows, planes)
 
 
-def _reduce(kind: str, member: BoolArray, plane: Matrix) -> Matrix:
+def _fill(kind: str, parts: list[tuple[Plane, IntArray]], shape: tuple[int, int]) -> Matrix:
+    """One plane. A cell occurs once in a part. Integers are laid out as doubles while their sums stay exact."""
+    size = shape[0] * shape[1]
+    plane: Matrix
     if kind in ("min", "max"):
-        return _extremum(kind, member, plane)
-    return _sum(member, plane)
+        plane = identity(kind, next((values.dtype.type for values, _ in parts), np.int64), size)
+        for values, place in parts:
+            plane[place] = reducer(kind)(plane[place], values)
+        return plane.reshape(shape)
+    plane = np.zeros(size, np.float64 if kind == "fadd" or _exact(parts) else np.int64)
+    for values, place in parts:
+        plane[place] += values
+    return plane.reshape(shape)
 
 
-def _sum(member: BoolArray, plane: Matrix) -> Matrix:
-    if plane.dtype == np.float64:
+def _exact(parts: list[tuple[Plane, IntArray]]) -> bool:
+    return sum(float(np.abs(values).sum(dtype=np.float64)) for values, _ in parts) < EXACT
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Which labels belong to each query, also as runs of neighbouring labels: a query that compares one attribute with
+    constants owns one or two runs."""
+
+    member: BoolArray
+    query: IntArray
+    start: IntArray
+    stop: IntArray
+
+    @classmethod
+    def of(cls, member: BoolArray) -> Labels:
+        padded = np.zeros((member.shape[0], member.shape[1] + 2), np.int8)
+        padded[:, 1:-1] = member
+        step = np.diff(padded, axis=1)
+        query, start = np.nonzero(step == 1)
+        return cls(member, query, start, np.nonzero(step == -1)[1])
+
+    @property
+    def single(self) -> bool:
+        """Every query owns exactly one label."""
+        ones = bool((self.stop - self.start == 1).all())
+        return ones and len(self.query) == len(self.member) and bool((np.diff(self.query) == 1).all())
+
+    @property
+    def few_runs(self) -> bool:
+        """Prefix sums over runs cost less than a product: measured up to about four runs a query."""
+        return len(self.query) <= 4 * len(self.member)
+
+
+def per_query(dense: Dense, labels: Labels, measures: Sequence[Measure]) -> Dense:
+    """From labels to queries."""
+    if labels.single:
+        return Dense(dense.rows[labels.start], [[plane[labels.start] for plane in mine] for mine in dense.planes])
+    rows = _sum("add", labels, dense.rows)
+    planes: list[list[Matrix]] = []
+    for measure, mine in zip(measures, dense.planes, strict=True):
+        kinds = plane_kinds(measure, len(mine))
+        planes.append(
+            [rows if p is dense.rows else _reduce(kind, labels, p) for kind, p in zip(kinds, mine, strict=True)]
+        )
+    return Dense(rows, planes)
+
+
+def _reduce(kind: str, labels: Labels, plane: Matrix) -> Matrix:
+    return _extremum(kind, labels.member, plane) if kind in ("min", "max") else _sum(kind, labels, plane)
+
+
+def _sum(kind: str, labels: Labels, plane: Matrix) -> Matrix:
+    if kind == "fadd":
         if np.isfinite(plane).all():
-            return member.astype(np.float64) @ plane
-        return np.stack([plane[mine].sum(axis=0) for mine in member])
-    if plane.size == 0 or float(np.abs(plane).sum(axis=0, dtype=np.float64).max()) < EXACT:
-        return (member.astype(np.float64) @ plane.astype(np.float64)).astype(np.int64)
-    return member.astype(np.int64) @ plane
+            return labels.member.astype(np.float64) @ plane
+        return np.stack([plane[mine].sum(axis=0) for mine in labels.member])
+    # Integers, in doubles or not, are exact here: differences of prefix sums lose nothing.
+    if labels.few_runs:
+        return _sum_runs(labels, plane)
+    return labels.member.astype(plane.dtype) @ plane
+
+
+def _sum_runs(labels: Labels, plane: Matrix) -> Matrix:
+    prefix = np.zeros((plane.shape[0] + 1, plane.shape[1]), plane.dtype)
+    np.cumsum(plane, axis=0, out=prefix[1:])
+    runs = prefix[labels.stop]
+    runs -= prefix[labels.start]
+    if len(runs) == len(labels.member) and (np.diff(labels.query) == 1).all():
+        return runs
+    result = np.zeros((len(labels.member), plane.shape[1]), plane.dtype)
+    if len(runs):
+        owners, first = np.unique(labels.query, return_index=True)
+        result[owners] = np.add.reduceat(runs, first, axis=0)
+    return result
 
 
 def _extremum(kind: str, member: BoolArray, plane: Matrix) -> Matrix:

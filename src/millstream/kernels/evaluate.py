@@ -143,11 +143,16 @@ def _naive(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return column
 
 
+def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array; a single chunk is taken as it is, since ``combine_chunks`` would copy it."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
+
+
 def _conform(column: pa.Array | pa.ChunkedArray, type_: DataType) -> pa.Array:
     """One array of exactly the type's Arrow type."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # combine_chunks of a string column may have to keep several chunks
-        array = pa.concat_arrays(array.chunks)
+    array = as_array(column)
     wanted = type_.arrow
     if array.type == wanted:
         return array

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.kernels.aggregate import identity, plane_kinds
+from millstream.kernels.aggregate import identity, plane_kinds, stored
 from millstream.kernels.answers import Part, Range
 from millstream.kernels.batch import Evaluates
 from millstream.kernels.bucket import Cells
-from millstream.kernels.dense import Dense, Matrix, combine, lay_out, per_query, to_ranks
+from millstream.kernels.dense import Dense, Labels, Matrix, combine, lay_out, per_query, to_ranks
 from millstream.kernels.group import Group
 from millstream.kernels.keys import align, take
 from millstream.kernels.rest import Shape, parameter_columns, run, shape_of
@@ -182,7 +182,7 @@ def _version_matrix(
         position = group.position.get(one.member.query)
         if position is not None:
             label_of[place] = group.labels[position]
-    mine = per_query(dense, label_of, group.version.measures)
+    mine = per_query(dense, Labels.of(label_of), group.version.measures)
     return Dense(mine.rows, [_planes_of(group, mine, measure) for measure in measures])
 
 
@@ -288,11 +288,15 @@ def _total(matrices: list[Matrix]) -> Matrix:
 
 
 def _sum_planes(measure: Measure, parts: list[list[Matrix]], where: tuple[IntArray, IntArray]) -> list[Matrix]:
-    """Add up the slices' planes at the answer's rows only."""
-    total = [plane[where] for plane in parts[0]]
+    """Add up the slices' planes at the answer's rows only; integers are integers from here on."""
+    total = _at(measure, parts[0], where)
     for planes in parts[1:]:
-        total = _add_planes(measure, total, [plane[where] for plane in planes])
+        total = _add_planes(measure, total, _at(measure, planes, where))
     return total
+
+
+def _at(measure: Measure, planes: list[Matrix], where: tuple[IntArray, IntArray]) -> list[Matrix]:
+    return list(stored(measure, tuple(plane[where] for plane in planes)))
 
 
 def _answer(

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.kernels.aggregate import Planes, accumulate, unrank
+from millstream.kernels.aggregate import Planes, accumulate, stored, unrank
 from millstream.kernels.batch import Batch
 from millstream.kernels.bucket import Cells, pick
-from millstream.kernels.dense import lay_out, per_query, to_ranks
+from millstream.kernels.dense import Labels, lay_out, per_query, to_ranks
 from millstream.kernels.group import Group
 from millstream.model.query import WindowSpec
 
@@ -50,22 +50,24 @@ class SliceCells:
 
 def slice_cells(group: Group, batch: Batch, watermark: int | None, tally: Tally) -> list[SliceCells]:
     """The chunk's partial aggregates of a windowed group, slice by slice; slices that no open window contains are left out."""
-    classes = batch.classes(group.table)
     count_selection_failures(group, batch, tally)
-    count_argument_failures(group, batch, classes, tally)
+    count_argument_failures(group, batch, tally)
     if not batch.rows or not group.table.classes:
         return []
     starts, slice_of = batch.slices(group.slicer)
     keys = batch.keys(group.version.keys or ())
-    open_ = np.array([watermark is None or group.last_end(int(s)) > watermark for s in starts])
     width = (group.table.classes + 1) * keys.count
-    code = (slice_of * (group.table.classes + 1) + classes) * keys.count + keys.codes
-    wanted = np.zeros((len(starts), group.table.classes + 1, 1), np.bool_)
+    code = batch.classes(group.table, keys.count)
+    code += keys.codes
+    if len(starts) > 1:
+        code += slice_of * width
+    open_ = np.array([watermark is None or group.last_end(int(s)) > watermark for s in starts])
+    wanted = np.zeros((len(starts), group.table.classes + 1), np.bool_)
     wanted[open_, : group.table.classes] = True
     if len(starts) * width <= max(DENSE_CELLS, DENSE_FACTOR * batch.rows):
         used, rows, partials = _dense(group, batch, code, wanted, keys.count)
     else:
-        used, rows, partials = _sparse(group, batch, code, wanted, classes, slice_of)
+        used, rows, partials = _sparse(group, batch, code, wanted, keys.count)
     return _split(group, starts, used, rows, partials, keys.values, keys.count)
 
 
@@ -74,15 +76,14 @@ Accumulated = tuple[IntArray, IntArray, list[Planes | None]]
 
 def _dense(group: Group, batch: Batch, code: IntArray, wanted: BoolArray, keys: int) -> Accumulated:
     rows = np.bincount(code, minlength=wanted.size * keys)
-    used = np.flatnonzero(rows.reshape(*wanted.shape[:2], keys) * wanted)
+    used = np.flatnonzero(rows)
+    used = used[wanted.ravel()[used // keys]]
     return used, rows[used], _accumulate(group, batch, code, len(rows), used)
 
 
-def _sparse(
-    group: Group, batch: Batch, code: IntArray, wanted: BoolArray, classes: IntArray, slice_of: IntArray
-) -> Accumulated:
+def _sparse(group: Group, batch: Batch, code: IntArray, wanted: BoolArray, keys: int) -> Accumulated:
     """Number the codes that occur; the rows nobody wants share one more number, dropped at the end."""
-    keep = wanted[slice_of, classes, 0]
+    keep = wanted.ravel()[code // keys]
     used, number = np.unique(code[keep], return_inverse=True)
     cells = np.full(batch.rows, len(used), np.int64)
     cells[keep] = number
@@ -91,8 +92,11 @@ def _sparse(
 
 
 def _accumulate(group: Group, batch: Batch, cells: IntArray, count: int, used: IntArray) -> list[Planes | None]:
-    found = (accumulate(measure, batch, cells, count) for measure in group.version.measures)
-    return [None if planes is None else pick(planes, used) for planes in found]
+    found: list[Planes | None] = []
+    for measure in group.version.measures:
+        planes = accumulate(measure, batch, cells, count)
+        found.append(None if planes is None else stored(measure, pick(planes, used)))
+    return found
 
 
 def _split(
@@ -138,17 +142,15 @@ def _relabel(group: Group, cells: Cells) -> Cells:
     (ranked,), values = to_ranks([cells], measures)
     keys = len(cells.keys[0]) if cells.keys else 1
     dense = lay_out([(ranked, np.arange(keys))], group.table.classes, keys, measures)
-    mine = per_query(dense, np.ascontiguousarray(group.table.queries.T), measures)
+    mine = per_query(dense, Labels.of(np.ascontiguousarray(group.table.queries.T)), measures)
     label, key = np.nonzero(mine.rows)
     partials: list[Planes | None] = []
     for index, (measure, planes) in enumerate(zip(measures, mine.planes, strict=True)):
-        flat = [plane[label, key] for plane in planes]
         if cells.partials[index] is None:
             partials.append(None)
-        elif index in values:
-            partials.append((unrank(measure.kind, flat[0], values[index]),))
-        else:
-            partials.append(tuple(flat))
+            continue
+        flat = stored(measure, tuple(plane[label, key] for plane in planes))
+        partials.append((unrank(measure.kind, flat[0], values[index]),) if index in values else flat)
     return Cells(cells.keys, key, label, mine.rows[label, key].astype(np.int64), tuple(partials))
 
 
@@ -160,11 +162,12 @@ def count_selection_failures(group: Group, batch: Batch, tally: Tally) -> None:
             tally.failures.update(dict.fromkeys(members, int(failed.sum())))
 
 
-def count_argument_failures(group: Group, batch: Batch, classes: IntArray, tally: Tally) -> None:
+def count_argument_failures(group: Group, batch: Batch, tally: Tally) -> None:
     """Keys and arguments of aggregates count on the rows that a query selects."""
     for expression, members in group.users_of_accumulated.items():
         failed = batch.failures(expression)
         if failed is not None and failed.any():
+            classes = batch.classes(group.table)
             by_class = np.bincount(classes, weights=failed, minlength=group.table.classes + 1)[:-1]
             for member in members:
                 count = int(by_class[group.table.queries[:, group.position[member]]].sum())

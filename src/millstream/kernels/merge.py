@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -37,7 +39,7 @@ def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
     return Cells(keys, used % count, used // count, rows.astype(np.int64), tuple(partials))
 
 
-def _merge(measure: Measure, found: list[Planes], places: list[IntArray], count: int) -> tuple[npt.NDArray[np.generic], ...]:
+def _merge(measure: Measure, found: list[Planes], places: list[IntArray], count: int) -> tuple[npt.NDArray[Any], ...]:
     width = max(len(planes) for planes in found)
     return tuple(
         _add(
@@ -50,7 +52,7 @@ def _merge(measure: Measure, found: list[Planes], places: list[IntArray], count:
     )
 
 
-def _add(kind: str, planes: list[Plane], places: list[IntArray], count: int) -> npt.NDArray[np.generic]:
+def _add(kind: str, planes: list[Plane], places: list[IntArray], count: int) -> npt.NDArray[Any]:
     if kind in ("min", "max"):
         total = identity(kind, planes[0].dtype.type, count)
         for plane, place in zip(planes, places, strict=True):

@@ -202,6 +202,14 @@ def _exact(inner: DataType, outer: DataType) -> bool:
     return (inner.kind, outer.kind) in (("float", "double"), ("date", "timestamp"), ("date", "timestamp_ntz"))
 
 
+class _Top:
+    """A bound above every value of the domain."""
+
+
+_TOP = _Top()
+_Edge = Bound | _Top
+
+
 def _compare(attribute: Attribute, op: str, constant: Value, type_: DataType) -> Ranges:
     low, high = _bounds(attribute, constant, type_)
     if op == "LessThan":
@@ -209,23 +217,18 @@ def _compare(attribute: Attribute, op: str, constant: Value, type_: DataType) ->
     if op == "LessThanOrEqual":
         return _span(None, high)
     if op == "GreaterThan":
-        return () if high is _TOP else _span(high, None)
+        return _span(high, None)
     if op == "GreaterThanOrEqual":
-        return () if low is _TOP else _span(low, None)
+        return _span(low, None)
     if op == "EqualTo":
-        return () if low is _TOP else _span(low, high)
-    below = _span(None, low)
-    return below if high is _TOP else below + _span(high, None)
+        return _span(low, high)
+    return _span(None, low) + _span(high, None)
 
 
-class _Top:
-    """A bound above every value of the domain."""
-
-
-_TOP = _Top()
-
-
-def _span(start: Bound, stop: Bound | _Top) -> Ranges:
+def _span(start: _Edge, stop: _Edge) -> Ranges:
+    """The range between two edges: none where it starts at the top or is empty."""
+    if isinstance(start, _Top):
+        return ()
     end = None if isinstance(stop, _Top) else stop
     if start is not None and end is not None and not _before(start, end):
         return ()
@@ -238,7 +241,7 @@ def _before(start: Bound, end: Bound) -> bool:
     return start < end  # type: ignore[operator]
 
 
-def _bounds(attribute: Attribute, constant: Value, type_: DataType) -> tuple[Bound, Bound | _Top] | tuple[_Top, _Top]:
+def _bounds(attribute: Attribute, constant: Value, type_: DataType) -> tuple[_Edge, _Edge]:
     """The half-open range of the domain's values equal to the constant; empty (low == high) where none is."""
     if attribute.domain == "string":
         assert isinstance(constant, str)
@@ -252,7 +255,7 @@ def _bounds(attribute: Attribute, constant: Value, type_: DataType) -> tuple[Bou
     exact = Fraction(constant) * 10**attribute.scale  # type: ignore[arg-type]
     if attribute.expression.type.kind == "date" and type_.kind != "date":
         exact /= _DAY
-    return _within(math.ceil(exact)), _within(math.floor(exact) + 1)  # type: ignore[return-value]
+    return _within(math.ceil(exact)), _within(math.floor(exact) + 1)
 
 
 def _within(bound: int) -> int | _Top:
@@ -265,7 +268,7 @@ _LOWEST = -(2**63)
 _HIGHEST = 2**63 - 1
 
 
-def _double_bounds(value: float) -> tuple[float, float | _Top]:
+def _double_bounds(value: float) -> tuple[_Edge, _Edge]:
     if math.isnan(value):
         return math.nan, _TOP
     value += 0.0  # -0.0 and 0.0 are one value

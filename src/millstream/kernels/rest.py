@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -98,7 +100,7 @@ def _spread(failed: npt.NDArray[np.int32], keep: IntArray, rows: int) -> npt.NDA
     return spread
 
 
-def _add(total: npt.NDArray[np.int64] | None, more: npt.NDArray[np.generic] | None) -> npt.NDArray[np.int64] | None:
+def _add(total: npt.NDArray[np.int64] | None, more: npt.NDArray[Any] | None) -> npt.NDArray[np.int64] | None:
     if more is None:
         return total
     return more.astype(np.int64) if total is None else total + more.astype(np.int64)

@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.kernels.aggregate import LIMB, unrank
+from millstream.kernels.aggregate import unrank
+from millstream.kernels.batch import LIMB, LIMB_MASK
 from millstream.model.query import Aggregate
 from millstream.model.types import DataType
 
 IntArray = npt.NDArray[np.int64]
-Matrix = npt.NDArray[np.generic]
+Matrix = npt.NDArray[Any]
 Result = tuple[pa.Array, npt.NDArray[np.bool_] | None]
 
-_MASK = (1 << LIMB) - 1
 _LONG = 1 << 63
 # Enough digits for any product or quotient of two decimals of 38 digits.
 _WIDE = Context(prec=100, rounding=ROUND_HALF_UP)
@@ -57,7 +59,7 @@ def _float(planes: Sequence[Matrix]) -> npt.NDArray[np.float64]:
     """Put NaN and infinities back: NaN, or infinities of both signs, give NaN."""
     total: npt.NDArray[np.float64] = planes[0].astype(np.float64)
     if len(planes) > 1:
-        nan, above, below = (plane > 0 for plane in planes[1:])  # type: ignore[operator]
+        nan, above, below = (plane > 0 for plane in planes[1:])
         total = np.where(above, np.inf, np.where(below, -np.inf, total))
         total = np.where(nan | (above & below), np.nan, total)
     return total
@@ -96,7 +98,7 @@ def _carry(limbs: Sequence[Matrix]) -> list[IntArray]:
     carry: IntArray = np.zeros(len(padded[0]), np.int64)
     for limb in padded[:-1]:
         total = limb + carry
-        carried.append(total & _MASK)
+        carried.append(total & LIMB_MASK)
         carry = total >> LIMB
     return [*carried, padded[-1] + carry]
 
@@ -152,7 +154,8 @@ def _quick_average(limbs: Sequence[Matrix], count: IntArray, scale: int) -> IntA
         return None
     divisor = np.maximum(count, 1)
     quotient = (2 * np.abs(total) * scale + divisor) // (2 * divisor)
-    return np.where(total < 0, -quotient, quotient)
+    signed: IntArray = np.where(total < 0, -quotient, quotient)
+    return signed
 
 
 def _slow_average(aggregate: Aggregate, limbs: Sequence[Matrix], count: IntArray, empty: npt.NDArray[np.bool_]) -> Result:

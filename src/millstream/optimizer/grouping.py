@@ -18,6 +18,8 @@ from millstream.optimizer.cost import Statistics, group_cost, slices_per_second
 
 # More classes than this make partial aggregates by class a loss.
 CLASS_LIMIT = 4096
+# Intervals that an attribute compared with constants is reckoned to have in the long run.
+EXPECTED_INTERVALS = 64
 # A version is rewritten whole when a query comes or goes; this bounds the cost of that.
 MEMBER_LIMIT = 1024
 # Slices narrower than this (20 ms) hold too few rows to be worth a bucket: windows that would cut a group so get their own.
@@ -128,8 +130,15 @@ def _narrow(windows: Iterable[WindowSpec]) -> bool:
 
 
 def _cost(sketch: Sketch, members: int, planes: int, statistics: Statistics) -> float:
-    labels = min(_grid(sketch.thresholds), members)
-    return group_cost(sketch.thresholds, labels, planes, sketch.windows, statistics)
+    classes = _expected(sketch.thresholds)
+    return group_cost(sketch.thresholds, classes, min(classes, members), planes, sketch.windows, statistics)
+
+
+def _expected(thresholds: Mapping[Attribute, set[Bound]]) -> int:
+    """Classes to reckon with: queries to come will bring constants of their own, so an attribute that is compared has many
+    intervals soon, and two of them span a large grid even if the first queries cut it only twice."""
+    sizes = (len(bounds) + 2 if a.domain == "boolean" else max(len(bounds) + 2, EXPECTED_INTERVALS) for a, bounds in thresholds.items())
+    return math.prod(sizes)
 
 
 def with_members(version: GroupVersion, members: Iterable[Member]) -> GroupVersion:

@@ -13,7 +13,6 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from millstream.model.stream import Stream
 from millstream.sql.frontend import Refusal
@@ -34,7 +33,8 @@ SETTINGS = {
 # for the acknowledgement of the first. So long texts are fetched in pieces.
 PIECE = 8_000
 
-# The JSON tells neither a try_cast from a cast nor the escape character of LIKE; texts with these words are looked at again.
+# The JSON tells neither a try_cast from a cast nor the escape character of LIKE; plans of texts with these words are
+# looked at again.
 _LOSES = re.compile(r"try_|\?::|escape", re.IGNORECASE)
 _EXPRESSIONS = ("projectList", "condition", "groupingExpressions", "aggregateExpressions")
 
@@ -49,8 +49,9 @@ class SparkAnalyzer:
         self._session = spark.newSession()
         for name, value in SETTINGS.items():
             self._session.conf.set(name, value)
-        self._jvm: Any = self._session._jvm  # type: ignore[attr-defined]
-        self._java: Any = self._session._jsparkSession  # type: ignore[attr-defined]
+        java: Any = self._session
+        self._jvm: Any = java._jvm
+        self._java: Any = java._jsparkSession
         self._skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
         self._json = self._json_builder()
 
@@ -58,12 +59,16 @@ class SparkAnalyzer:
         """Make the stream known; a stream of the same name is replaced."""
         fields = [{"name": f.name, "type": f.type.json, "nullable": True, "metadata": {}} for f in stream.fields]
         with self._lock, self._active():
-            empty = self._session.createDataFrame([], StructType.fromJson({"type": "struct", "fields": fields}))
-            empty.createOrReplaceTempView(_quoted(stream.name))
+            # PySpark's createDataFrame would make our session the active one of the user's Python.
+            schema = self._jvm.org.apache.spark.sql.types.DataType.fromJson(
+                json.dumps({"type": "struct", "fields": fields})
+            )
+            empty = self._java.createDataFrame(self._jvm.java.util.ArrayList(), schema)
+            empty.createOrReplaceTempView("`" + stream.name.replace("`", "``") + "`")
 
     def unregister(self, name: str) -> None:
         with self._lock, self._active():
-            self._session.catalog.dropTempView(_quoted(name))
+            self._session.catalog.dropTempView(name)
 
     def schema(self, sql: str) -> list[tuple[str, object]]:
         """Names and types of the columns of a query."""
@@ -88,13 +93,14 @@ class SparkAnalyzer:
             except PySparkException as error:
                 raise _refusal(error, sql) from None
             except Py4JJavaError as error:
-                message = str(error.java_exception.getMessage())
-                raise Refusal("INTERNAL_ERROR", message.partition("\n")[0]) from None
+                # StackOverflowError has no message.
+                message = error.java_exception.getMessage() or error.java_exception.getClass().getSimpleName()
+                raise Refusal("INTERNAL_ERROR", str(message).partition("\n")[0]) from None
 
     @contextmanager
     def _active(self) -> Iterator[None]:
         """Parsing takes time zone and ANSI mode from the thread's active session, which is the user's otherwise."""
-        sessions = self._jvm.org.apache.spark.sql.SparkSession
+        sessions = self._jvm.org.apache.spark.sql.classic.SparkSession
         before = sessions.getActiveSession()
         sessions.setActiveSession(self._java)
         try:
@@ -146,10 +152,6 @@ def _preorder(node: Any) -> Iterator[Any]:
     children = node.children()
     for index in range(children.size()):
         yield from _preorder(children.apply(index))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _refusal(error: PySparkException, sql: str) -> Refusal:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +85,7 @@ class _Work:
     bytes: int = 0
     late: int = 0
     max_time: int | None = None
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> BatchResult:
@@ -101,12 +102,12 @@ def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> Batch
     return result
 
 
-def _timed(items: Iterable[Chunk | SourceError], seconds: Counter[str], phase: str) -> Iterator[Chunk | SourceError]:
+def _timed(items: Iterable[Chunk | SourceError], seconds: dict[str, float], phase: str) -> Iterator[Chunk | SourceError]:
     iterator = iter(items)
     while True:
         started = time.perf_counter()
         item = next(iterator, None)
-        seconds[phase] += time.perf_counter() - started  # type: ignore[assignment]
+        seconds[phase] += time.perf_counter() - started
         if item is None:
             return
         yield item
@@ -126,7 +127,7 @@ def _ingest(work: _Work, chunk: Chunk) -> None:
     batch = Batch(table, times, evaluator())
     batch.prepare(expressions(work.groups))
     prepared = time.perf_counter()
-    work.seconds["evaluate"] += prepared - started  # type: ignore[assignment]
+    work.seconds["evaluate"] += prepared - started
     windows = tuple(dict.fromkeys(w for g in work.groups for w in g.windows))
     by_window, late = late_rows(times, work.task.watermark, windows)
     work.late += late
@@ -138,7 +139,7 @@ def _ingest(work: _Work, chunk: Chunk) -> None:
         else:
             for query, rows in select_rows(group, batch, evaluator(), work.tally).items():
                 work.selected[query].append(rows)
-    work.seconds["aggregate"] += time.perf_counter() - prepared  # type: ignore[assignment]
+    work.seconds["aggregate"] += time.perf_counter() - prepared
 
 
 def _admit(work: _Work, chunk: Chunk) -> tuple[pa.Table, IntArray]:
@@ -275,8 +276,12 @@ def merged(results: Sequence[BatchResult]) -> BatchResult:
 
 
 
-def _sums(parts: Iterable[dict[str, int]] | Iterable[dict[str, float]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
+Number = TypeVar("Number", int, float)
+
+
+def _sums(parts: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
+    total: dict[str, Number] = {}
     for part in parts:
-        total.update(part)  # type: ignore[arg-type]
-    return dict(total)
+        for name, value in part.items():
+            total[name] = total[name] + value if name in total else value
+    return total

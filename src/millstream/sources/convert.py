@@ -202,7 +202,8 @@ def json_value(value: object, wanted: DataType) -> Scalar:
 
 def _valid(text: str) -> str:
     """Half a surrogate pair can be escaped in JSON but is no text."""
-    text.encode("utf-8")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("half a surrogate pair is no text")
     return text
 
 

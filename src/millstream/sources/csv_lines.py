@@ -21,6 +21,7 @@ from millstream.sources.schema import BOM, CSV_FALSE, CSV_TRUE
 
 # Bytes looked at for the header and the first row.
 _HEADER_BYTES = 1 << 20
+_UNBALANCED = "unbalanced quotes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +37,20 @@ class CsvDecoder:
         """The decoder for a file, and the offset of its first row."""
         start = source.read(_HEADER_BYTES)
         line, _, rest = start.partition(b"\n")
-        header = next(csv.reader([line.removeprefix(BOM).decode("utf-8", "replace").rstrip("\r")]), [])
+        header = _cells(line.removeprefix(BOM))
         missing = [f.name for f in fields if header.count(f.name) != 1]
         if missing:
             hint = f"existing columns: {', '.join(header)}" if header else "a CSV file starts with a header"
             what = f"column {missing[0]!r} is " + ("there twice" if missing[0] in header else "missing")
             raise SourceError("BAD_FILE", f"cannot read {path}: {what}", hint=hint)
-        sample = next(csv.reader([rest.partition(b"\n")[0].decode("utf-8", "replace")]), [])
-        values = dict(zip(header, sample, strict=False))
+        values = dict(zip(header, _cells(rest.partition(b"\n")[0]), strict=False))
         zoned = frozenset(name for name, value in values.items() if ZONED.search(value.strip()))
         return cls(header, fields, zoned), len(line) + 1
 
     def decode(self, block: bytes) -> Decoded:
+        if block.count(b"\r") != block.count(b"\r\n"):
+            # To Arrow a lone carriage return ends a line; to us, as to Spark, it does not.
+            return self._line_by_line(block)
         shape = Shape.of(block, quotes=True)
         numbers: Places | None = None
         bad: list[BadLine] = []
@@ -55,7 +58,7 @@ class CsvDecoder:
             none = np.zeros(shape.count, bool)
             unbalanced = none if shape.unbalanced is None else shape.unbalanced
             block, numbers, lines = without(block, unbalanced | (none if shape.blank is None else shape.blank))
-            bad = [(int(i), "unbalanced quotes", shortened(lines[i])) for i in np.flatnonzero(unbalanced)]
+            bad = [(int(i), _UNBALANCED, shortened(lines[i])) for i in np.flatnonzero(unbalanced)]
         count = shape.count if numbers is None else len(numbers)
         decoded = self._decode(block, count)
         if numbers is None:
@@ -65,6 +68,9 @@ class CsvDecoder:
         return Decoded(decoded.table, kept, sorted(bad))
 
     def _decode(self, block: bytes, count: int) -> Decoded:
+        # A quote that stays open swallows lines, so the count tells; only in the last line there is none to swallow.
+        if b'"' in block and self._values(block.rstrip(b"\n").rpartition(b"\n")[2])[1] == _UNBALANCED:
+            return self._line_by_line(block)
         types = {f.name: self._arrow(f) for f in self.fields}
         invalid: list[BadLine] = []
         try:
@@ -118,25 +124,43 @@ class CsvDecoder:
             return self._line_by_line(block)
         return typed_rows(table, self.fields, _remaining(count, invalid), _not_blank(invalid), block)
 
+    def _values(self, line: bytes) -> tuple[list[str], str]:
+        """The values of a line, and what is wrong when they are not as many as the header's."""
+        if line.count(b'"') % 2:
+            return [], _UNBALANCED
+        try:
+            # One more value behind the line: a quote still open would swallow it.
+            *values, last = next(csv.reader([line.decode("utf-8").rstrip("\r") + ",."]))
+        except csv.Error:
+            return [], "misplaced quotes or line ends"
+        except UnicodeDecodeError:
+            return [], "not UTF-8 text"
+        if last != ".":
+            return [], _UNBALANCED
+        return values, f"{len(values)} columns instead of {len(self.header)}"
+
     def _line_by_line(self, block: bytes) -> Decoded:
         """Quotes that open in one line and close in another: take each line on its own."""
         rows: list[list[str | None]] = []
         kept: list[int] = []
         bad: list[BadLine] = []
         for i, line in enumerate(lines_of(block)):
-            try:
-                values = next(csv.reader([line.decode("utf-8").rstrip("\r")], strict=True), [])
-                reason = f"{len(values)} columns instead of {len(self.header)}"
-            except (csv.Error, UnicodeDecodeError) as error:
-                values, reason = [], str(error)
+            values, reason = self._values(line)
             if len(values) == len(self.header):
                 rows.append([value or None for value in values])
                 kept.append(i)
-            else:
+            elif line.strip():
                 bad.append((i, reason, shortened(line)))
         columns = dict(zip(self.header, zip(*rows, strict=True), strict=True)) if rows else {}
         table = pa.table({name: pa.array(columns.get(name, ()), pa.string()) for name in self._names()})
         return typed_rows(table, self.fields, np.array(kept, np.int64), bad, block)
+
+
+def _cells(line: bytes) -> list[str]:
+    try:
+        return next(csv.reader([line.decode("utf-8", "replace").rstrip("\r")]), [])
+    except csv.Error:
+        return []
 
 
 def _remaining(count: int, invalid: Sequence[BadLine]) -> Places | None:

@@ -76,6 +76,10 @@ class JsonDecoder:
             # Arrow does not check the encoding.
             block.decode("utf-8")
             table = pa_json.read_json(io.BytesIO(block), read, parse)
+            # Nor the digits of decimals.
+            for field in self.fields:
+                if field.type.kind == "decimal":
+                    table[field.name].validate(full=True)
         except (pa.ArrowInvalid, UnicodeDecodeError):
             return None
         return table if table.num_rows == count else None

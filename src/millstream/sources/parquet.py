@@ -17,8 +17,8 @@ from millstream.sources.chunk import CHUNK_ROWS, REJECTED, Chunk, Origin
 from millstream.sources.files import PARQUET_TROUBLE, bad_file, local_path, open_file
 from millstream.sources.schema import UINT64_DIGITS, parquet_schema
 
-# A recorded file made from text carries its bad rows in place, under these names, which no stream column can have
-# when written in SQL without quotes.
+# A recorded file made from text carries its bad rows in place, in these columns, and says so in its metadata.
+MARKED = b"millstream.rejected"
 REASON, ORIGIN, RAW = (f"#{name}" for name in REJECTED.names)
 
 # Digits that hold every value of an integer type.
@@ -98,7 +98,7 @@ def read_parquet(
             file = pq.ParquetFile(source, pre_buffer=False)
             found = parquet_schema(file)
             check_schema(path, found, fields)
-            marked = REASON in found
+            marked = MARKED in (file.schema_arrow.metadata or {})
             wanted = [*columns, *((REASON, ORIGIN, RAW) if marked else ())]
             for first, batch in _batches(path, file, first_row, rows, wanted):
                 yield _chunk(path, first, batch, columns, types, marked)
@@ -118,7 +118,7 @@ def _batches(
         low, high = max(begin, first_row), min(end, stop_row)
         if low < high:
             if 2 * (high - low) < end - begin:
-                yield low, _cached_group(path, file, group, columns).slice(low - begin, high - low)
+                yield from _from_cursor(path, file, group, begin, low, high, columns)
             else:
                 yield from _group_batches(file, group, begin, low, high, columns)
         begin = end
@@ -137,25 +137,49 @@ def _group_batches(
             return
 
 
-# Micro-batches that are small against a row group would decode it again and again; a worker sees them one after the
-# other, so remembering the last group makes each decoding serve them all.
-_last_group: dict[str, tuple[tuple[object, ...], pa.Table]] = {}
+class _Cursor:
+    """A place in a row group from which reading goes on. Micro-batches that are small against a row group follow one
+    another through it; each would otherwise decode it again from its start."""
+
+    def __init__(self, path: str, group: int, begin: int, columns: Sequence[str]) -> None:
+        self.source = open_file(path)
+        file = pq.ParquetFile(self.source, pre_buffer=False)
+        self.batches = file.iter_batches(CHUNK_ROWS, row_groups=[group], columns=list(columns), use_threads=False)
+        self.begin, self.batch = begin, pa.Table.from_batches([next(self.batches)])
+
+    def read(self, low: int, high: int) -> Iterator[tuple[int, pa.Table]]:
+        """The rows ``low … high - 1``, which are not before those of the current batch."""
+        while low < high:
+            end = self.begin + self.batch.num_rows
+            if low < end:
+                taken = min(high, end) - low
+                yield low, self.batch.slice(low - self.begin, taken)
+                low += taken
+            else:
+                self.begin, self.batch = end, pa.Table.from_batches([next(self.batches)])
+
+    def close(self) -> None:
+        self.batches.close()
+        self.source.close()
 
 
-def _cached_group(path: str, file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.Table:
-    size = file.metadata.row_group(group).num_rows
-    if size > 4 * CHUNK_ROWS:
-        return _selected(file, group, columns)
+# The last cursor of this process, under the key of what it reads.
+_open: dict[tuple[object, ...], _Cursor] = {}
+
+
+def _from_cursor(
+    path: str, file: pq.ParquetFile, group: int, begin: int, low: int, high: int, columns: Sequence[str]
+) -> Iterator[tuple[int, pa.Table]]:
     key = (path, file.metadata.serialized_size, file.metadata.num_rows, group, tuple(columns))
-    known = _last_group.get("group")
-    if known is None or known[0] != key:
-        known = (key, _selected(file, group, columns))
-        _last_group["group"] = known
-    return known[1]
-
-
-def _selected(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.Table:
-    return file.read_row_group(group, columns=list(columns), use_threads=False)
+    cursor = _open.pop(key, None)
+    if cursor is None or low < cursor.begin:
+        for other in [*_open.values(), *([cursor] if cursor else [])]:
+            other.close()
+        _open.clear()
+        cursor = _Cursor(path, group, begin, columns)
+    yield from cursor.read(low, high)
+    # Not reached when reading fails or is given up: a broken cursor is not kept.
+    _open[key] = cursor
 
 
 def _chunk(

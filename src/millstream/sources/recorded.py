@@ -18,7 +18,7 @@ from millstream.model.stream import Field
 from millstream.sources.chunk import CHUNK_ROWS, Origin
 from millstream.sources.files import bad_file, format_of
 from millstream.sources.lines import Decoded
-from millstream.sources.parquet import ORIGIN, RAW, REASON, Footer, read_footer
+from millstream.sources.parquet import MARKED, ORIGIN, RAW, REASON, Footer, read_footer
 from millstream.sources.schema import infer_fields
 from millstream.sources.splits import Split, split_rows
 from millstream.sources.text import decode_file
@@ -85,7 +85,7 @@ class RecordedInput:
             cache = self._temporary.name
         os.makedirs(cache, exist_ok=True)
         target = os.path.join(cache, f"{index:06d}-{Path(path).name}.parquet")
-        schema = pa.schema([(f.name, f.type.arrow) for f in self.fields] + _MARKS)
+        schema = pa.schema([(f.name, f.type.arrow) for f in self.fields] + _MARKS, {MARKED: b"in place"})
         with pq.ParquetWriter(target, schema, compression="lz4") as writer:
             for table in _tables(path, file_format, self.fields, schema):
                 writer.write_table(table, row_group_size=CHUNK_ROWS)

@@ -7,10 +7,11 @@ whether a row is rejected must not depend on which queries happen to run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from millstream.model.stream import Field
-from millstream.sources.chunk import Chunk, Origin, rejected_table
+from millstream.sources.chunk import CHUNK_ROWS, Chunk, Origin, rejected_table
 from millstream.sources.csv_lines import CsvDecoder
 from millstream.sources.files import bad_file, open_file
 from millstream.sources.json_lines import JsonDecoder
@@ -30,9 +31,13 @@ def read_text(
 ) -> Iterator[Chunk]:
     """The rows of the lines that begin in ``[start, stop)`` of a file."""
     for decoded, first, offset in decode_file(path, file_format, start, stop, fields):
-        origin = Origin(path, first, offset, decoded.lines)
+        origin = Origin(path, first, offset)
         bad = rejected_table([(reason, origin.at(line), raw) for line, reason, raw in decoded.bad])
-        yield Chunk(decoded.table.select(list(columns)), bad, origin)
+        table, lines = decoded.table.select(list(columns)), decoded.lines
+        for low in range(0, max(table.num_rows, 1), CHUNK_ROWS):
+            high = low + CHUNK_ROWS
+            place = Origin(path, first + low, offset) if lines is None else replace(origin, positions=lines[low:high])
+            yield Chunk(table.slice(low, CHUNK_ROWS), bad if low == 0 else None, place)
 
 
 def decode_file(
@@ -46,17 +51,19 @@ def decode_file(
                 decoder, begin = CsvDecoder.of(path, source, fields)
             else:
                 decoder, begin = JsonDecoder(fields), len(BOM) if source.read(len(BOM)) == BOM else 0
-            base = start if start > begin else 0
-            first = 1 + (file_format == "csv" and base == 0)
-            for block in _blocks(source, max(start, begin), stop, whole=base == 0):
+            whole = start <= begin
+            base, first = 0, 2 if file_format == "csv" else 1
+            for offset, block in _blocks(source, begin if whole else start, stop, whole):
+                if not whole and base == 0:
+                    base, first = offset, 1
                 yield decoder.decode(block), first, base
                 first += block.count(b"\n")
     except OSError as error:
         raise bad_file(path, error) from None
 
 
-def _blocks(source: Any, start: int, stop: int | None, whole: bool) -> Iterator[bytes]:
-    """Blocks of whole lines. Unless ``whole``, ``start`` may lie inside a line, which belongs to the split before."""
+def _blocks(source: Any, start: int, stop: int | None, whole: bool) -> Iterator[tuple[int, bytes]]:
+    """Offsets and blocks of whole lines. Unless ``whole``, ``start`` may lie inside a line of the split before."""
     size = source.size()
     stop = size if stop is None else min(stop, size)
     position = start if whole else start - 1
@@ -74,9 +81,10 @@ def _blocks(source: Any, start: int, stop: int | None, whole: bool) -> Iterator[
             if cut < 0:
                 continue
             rest, skip = rest[cut + 1 :], False
+        begin = position - len(rest)
         lines, rest = _whole_lines(rest, position, size, stop)
         if lines:
-            yield lines
+            yield begin, lines
 
 
 def _whole_lines(text: bytes, position: int, size: int, stop: int) -> tuple[bytes, bytes]:

@@ -41,14 +41,18 @@ NESTED = Construct(
     "an aggregation over an aggregation", "create the inner query and aggregate its answers", ("GROUP BY", "( SELECT")
 )
 LOOSE_WINDOW = Construct(
-    "window() without GROUP BY", "put the window into GROUP BY, or leave it out and select the time column", ("window (",)
+    "window() without GROUP BY",
+    "put the window into GROUP BY, or leave it out and select the time column",
+    ("window (",),
 )
 WHERE_WINDOW = Construct("a condition on the window in WHERE", "put it into HAVING", ("WHERE",))
 
 # By the name of the operator in Spark's plan.
 OPERATORS: Mapping[str, Construct] = {
     "Sort": Construct("ORDER BY", _SORT, ("ORDER BY", "SORT BY", "CLUSTER BY")),
-    "GlobalLimit": Construct("LIMIT", "a stream has no first rows; filter with WHERE or HAVING", ("LIMIT", "TABLESAMPLE")),
+    "GlobalLimit": Construct(
+        "LIMIT", "a stream has no first rows; filter with WHERE or HAVING", ("LIMIT", "TABLESAMPLE")
+    ),
     "Offset": Construct("OFFSET", "a stream has no first rows; filter with WHERE or HAVING", ("OFFSET",)),
     "Distinct": Construct(
         "SELECT DISTINCT", "group by the columns and a window instead", ("SELECT DISTINCT", "UNION", "DISTINCT")
@@ -71,7 +75,9 @@ OPERATORS: Mapping[str, Construct] = {
     "RepartitionByExpression": Construct(
         "DISTRIBUTE BY", "leave it out; Millstream places the rows", ("DISTRIBUTE BY", "CLUSTER BY")
     ),
-    "ScriptTransformation": Construct("TRANSFORM", "use the functions of the SQL reference", ("TRANSFORM", "MAP", "REDUCE")),
+    "ScriptTransformation": Construct(
+        "TRANSFORM", "use the functions of the SQL reference", ("TRANSFORM", "MAP", "REDUCE")
+    ),
     "UnionLoop": Construct("WITH RECURSIVE", "write the query without recursion", ("RECURSIVE",)),
 }
 

@@ -14,11 +14,12 @@ from threading import Lock
 from typing import Protocol
 
 from millstream.errors import Position, SqlError
+from millstream.model.expression import walk
 from millstream.model.query import LogicalQuery, WindowSpec
 from millstream.model.stream import Stream
 from millstream.sql.catalyst import read_tree
-from millstream.sql.plan import check_query, read_plan
-from millstream.sql.refusal import Refusal, Verdict
+from millstream.sql.plan import check_query, query_expressions, read_plan
+from millstream.sql.refusal import Refusal, Verdict, too_deep
 from millstream.sql.shape import Shape, sentinel, shape_of
 from millstream.sql.template import NotAlike, Template, bind, learn, named_by_text
 from millstream.sql.tokens import locate
@@ -31,6 +32,9 @@ SHAPES = 10_000
 
 # Longer texts are no queries; the parsers behind this recurse.
 LONGEST_TEXT = 200_000
+
+# Spark's parser takes half a minute for a few thousand nested parentheses; people do not nest a hundred.
+DEEPEST_NESTING = 100
 
 _QUERY_WORDS = frozenset(["SELECT", "WITH", "FROM", "TABLE", "VALUES"])
 
@@ -47,6 +51,10 @@ class Analyzer(Protocol):
         ...
 
 
+# A shape and, where decimals are about, the digits of its integers.
+_Key = tuple[str, tuple[int, ...] | None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """What is known of a shape: its first query, then its template, or that it has none."""
@@ -57,6 +65,10 @@ class _Entry:
     template: Template | None = None
     alone: bool = False
 
+    @property
+    def key(self) -> _Key:
+        return self.shape.key, self.shape.digits if _has_decimals(self.query) else None
+
 
 class FrontEnd:
     """Compiles texts; any number of threads may do so at once."""
@@ -64,7 +76,7 @@ class FrontEnd:
     def __init__(self, analyzer: Analyzer, streams: Callable[[], Mapping[str, Stream]]) -> None:
         self._analyzer = analyzer
         self._streams = streams
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._lock = Lock()
 
     def compile(self, sql: str) -> LogicalQuery:
@@ -75,6 +87,7 @@ class FrontEnd:
         _check_size(sql)
         shape = shape_of(sql)
         _check_statement(sql, shape)
+        _check_nesting(sql, shape)
         spec = window_spec(sql, shape.tokens, shape.windows)
         streams = {stream.name: stream for stream in self._streams().values()}
         entry = self._entry(shape, streams)
@@ -93,19 +106,21 @@ class FrontEnd:
     def _entry(self, shape: Shape, streams: Mapping[str, Stream]) -> _Entry | None:
         """The shape's entry, unless its stream is another one by now."""
         with self._lock:
-            entry = self._entries.get(shape.key)
-            if entry is None:
-                return None
-            if streams.get(entry.query.stream) != entry.stream:
-                del self._entries[shape.key]
-                return None
-            self._entries.move_to_end(shape.key)
-            return entry
+            for key in ((shape.key, None), (shape.key, shape.digits)):
+                entry = self._entries.get(key)
+                if entry is None:
+                    continue
+                if streams.get(entry.query.stream) == entry.stream:
+                    self._entries.move_to_end(key)
+                    return entry
+                del self._entries[key]
+        return None
 
     def _keep(self, entry: _Entry) -> None:
+        key = entry.key
         with self._lock:
-            self._entries[entry.shape.key] = entry
-            self._entries.move_to_end(entry.shape.key)
+            self._entries[key] = entry
+            self._entries.move_to_end(key)
             while len(self._entries) > SHAPES:
                 self._entries.popitem(last=False)
 
@@ -125,7 +140,7 @@ class FrontEnd:
         shape = shape_of(text)
         spec = window_spec(text, shape.tokens, shape.windows)
         try:
-            if shape.key != entry.shape.key:
+            if (shape.key, shape.digits) != (entry.shape.key, entry.shape.digits):
                 raise NotAlike
             other = self._analyse(text, shape, spec, streams)
             template = learn(entry.query, other, (entry.shape.constants, shape.constants))
@@ -153,13 +168,31 @@ class FrontEnd:
             plan = self._analyzer.plan(neutral(sql, shape.windows))
         except Refusal as refusal:
             raise Verdict(sql, shape.tokens, shape.windows, streams).error(refusal) from None
-        return read_plan(read_tree(json.loads(plan)), sql, shape.tokens, shape.windows, spec, streams)
+        try:
+            return read_plan(read_tree(json.loads(plan)), sql, shape.tokens, shape.windows, spec, streams)
+        except RecursionError:
+            raise too_deep(sql) from None
+
+
+def _has_decimals(query: LogicalQuery) -> bool:
+    """Only beside decimals does Spark look at the digits of an integer literal."""
+    types = [aggregate.type for aggregate in query.aggregates]
+    types += [node.type for expression in query_expressions(query) for node in walk(expression)]
+    return any(kind.kind == "decimal" for kind in types)
 
 
 def _check_size(sql: str) -> None:
     if len(sql) > LONGEST_TEXT:
         message = f"the text has {len(sql)} characters, more than {LONGEST_TEXT}"
         raise SqlError("SQL_PARSE", message, hint="shorten the query")
+
+
+def _check_nesting(sql: str, shape: Shape) -> None:
+    depth = 0
+    for token in shape.tokens:
+        depth += (token.text == "(") - (token.text == ")")
+        if depth > DEEPEST_NESTING:
+            raise too_deep(sql)
 
 
 def _check_statement(sql: str, shape: Shape) -> None:
@@ -180,7 +213,10 @@ def _check_statement(sql: str, shape: Shape) -> None:
             hint = "create one query for each statement"
             raise SqlError("SQL_PARSE", "a second statement follows the first", hint=hint, position=position, text=sql)
         ended = ended or token.text == ";"
-    insert = locate(shape.tokens, "INSERT INTO", "INSERT OVERWRITE")
+    named = any(token.word == "INSERT" for token in shape.tokens)
+    insert = locate(shape.tokens, "INSERT INTO", "INSERT OVERWRITE") if named else None
     if insert is not None:
         position = Position.of(sql, *insert)
-        raise SqlError("UNSUPPORTED", "INSERT is not a query", hint="write SELECT … FROM stream", position=position, text=sql)
+        raise SqlError(
+            "UNSUPPORTED", "INSERT is not a query", hint="write SELECT … FROM stream", position=position, text=sql
+        )

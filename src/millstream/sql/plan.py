@@ -233,7 +233,7 @@ class _Reader:
                 return None
             if node.name == "AggregateExpression":
                 return self._aggregates.column(node, self._argument)
-            if not _contains(node, "AggregateExpression"):
+            if not _contains(node, "AggregateExpression") and _closed(node):
                 whole = self._expression(node)
                 match = self._matches.get(canonical(whole))
                 if match is not None or columns(whole) <= _WINDOW_COLUMNS:
@@ -316,16 +316,17 @@ class _Reader:
 _ONLY_SELECT = "write SELECT … FROM stream WHERE … GROUP BY keys, window(…) HAVING …"
 
 
+def query_expressions(query: LogicalQuery) -> list[Expression]:
+    """All expressions of a query."""
+    arguments = [aggregate.argument for aggregate in query.aggregates]
+    outputs = [output.expression for output in query.outputs]
+    return [e for e in (query.where, *query.keys, *arguments, query.having, *outputs) if e is not None]
+
+
 def check_query(query: LogicalQuery) -> None:
     """Refuse a query with an expression that is not in the verified table."""
-    for key in query.keys:
-        check(key)
-    for aggregate in query.aggregates:
-        if aggregate.argument is not None:
-            check(aggregate.argument)
-    for expression in (query.where, query.having, *(output.expression for output in query.outputs)):
-        if expression is not None:
-            check(expression)
+    for expression in query_expressions(query):
+        check(expression)
 
 
 def _all(conditions: Sequence[Expression]) -> Expression | None:
@@ -344,6 +345,11 @@ def _attribute(node: Node) -> Attribute:
 
 def _contains(node: Node, name: str) -> bool:
     return node.name == name or any(_contains(child, name) for child in node.children)
+
+
+def _closed(node: Node) -> bool:
+    """Whether the expression can be read alone: references to a common expression need the WITH node around them."""
+    return not _contains(node, "CommonExpressionRef") or _contains(node, "With")
 
 
 def _window_time(node: Node) -> Node | None:

@@ -43,6 +43,12 @@ class Refusal(Exception):
         self.stop = stop
 
 
+def too_deep(sql: str) -> SqlError:
+    """For texts whose expressions exhaust the stack of a parser."""
+    hint = "write lists as IN (…) and long sums in parts"
+    return SqlError("UNSUPPORTED", "the expressions are nested too deeply", hint=hint, text=sql)
+
+
 class Verdict:
     """Puts a refusal of one text into our words."""
 
@@ -72,6 +78,8 @@ class Verdict:
             message = "a query has one window, and this one has several"
             hint = "write the same window everywhere, or create one query for each window"
             return self._error("UNSUPPORTED", message, hint, self._call_place())
+        if condition == "FAILED_TO_PARSE_TOO_COMPLEX" or "StackOverflowError" in refusal.message:
+            return too_deep(self._sql)
         return self._error("SQL_ANALYSIS", _first_line(refusal), None, self._place(refusal))
 
     def _column(self, refusal: Refusal) -> SqlError:
@@ -122,7 +130,9 @@ class Verdict:
     def _type(self, refusal: Refusal) -> SqlError:
         expression = refusal.parameters.get("sqlExpr", "").strip('"')
         if expression.startswith("window("):
-            return self._bad_window(f"the window is over {_first_argument(expression)}, which is not an event-time column")
+            return self._bad_window(
+                f"the window is over {_first_argument(expression)}, which is not an event-time column"
+            )
         if refusal.condition.endswith("FILTER_NOT_BOOLEAN"):
             kind = refusal.parameters.get("type", "?").strip('"').lower()
             place = self._word(expression) or locate(self._tokens, "WHERE", "HAVING")

@@ -1,9 +1,10 @@
 """The shape of a query: its text with the literals taken out, so that Spark analyses each shape and not each text.
 
 Two texts have the same shape when they differ only in the values of literals of the same class, in window
-durations, blanks and comments. A class holds the literals that Spark types alike: integers with the same number of
-digits (decimal arithmetic looks at digits), decimals of one precision and scale, doubles, strings. Equal literals
-stay equal inside a shape, since Spark matches `x + 1` in SELECT with `x + 1` in GROUP BY.
+durations, blanks and comments. A class holds the literals that Spark types alike: integers, long integers, decimals
+of one precision and scale, doubles, strings. Beside decimals the number of an integer's digits decides types too, so
+a shape also tells the digits. Equal literals stay equal inside a shape, since Spark matches `x + 1` in SELECT with
+`x + 1` in GROUP BY.
 """
 
 from __future__ import annotations
@@ -24,17 +25,20 @@ DECIMAL_DIGITS = 38
 
 # Words before a parenthesis that do not make it the argument list of a function.
 _NOT_FUNCTIONS = frozenset(
-    "ALL AND ANY AS BETWEEN BY CASE DISTINCT ELSE EXISTS FROM HAVING ILIKE IN IS LIKE NOT ON OR OVER QUALIFY REGEXP RLIKE SELECT "
-    "SOME THEN UNION USING VALUES WHEN WHERE WITHIN".split()
+    {"ALL", "AND", "ANY", "AS", "BETWEEN", "BY", "CASE", "DISTINCT", "ELSE", "EXISTS", "FROM", "HAVING", "ILIKE", "IN"}
+    | {"IS", "LIKE", "NOT", "ON", "OR", "OVER", "QUALIFY", "REGEXP", "RLIKE", "SELECT", "SOME", "THEN", "UNION"}
+    | {"USING", "VALUES", "WHEN", "WHERE", "WITHIN"}
 )
-# Words that a string may follow as a plain value; after any other word (DATE, INTERVAL, ESCAPE …) it is part of a construct.
+# Words that a string may follow as a plain value; after any other word (DATE, INTERVAL, ESCAPE …) it belongs to it.
 _BEFORE_VALUE = _NOT_FUNCTIONS - {"AS"} | {"DIV", "XOR"}
 _INTERVAL_UNITS = frozenset(
     f"{unit}{plural}"
     for unit in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND")
     for plural in ("", "S")
 )
-_ENDS_ITEM = frozenset(["", ",", ")", ";", "HAVING", "ORDER", "WITH", "LIMIT", "QUALIFY", "SORT", "CLUSTER", "WINDOW", "UNION"])
+_ENDS_ITEM = frozenset(
+    ["", ",", ")", ";", "HAVING", "ORDER", "WITH", "LIMIT", "QUALIFY", "SORT", "CLUSTER", "WINDOW", "UNION"]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +74,13 @@ def decimal_text(unscaled: int | float, scale: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``constants`` are the distinct literals in order of appearance; ``places`` say where in the text each one is."""
+    """``constants`` are the distinct literals in order of appearance; ``places`` say where in the text each one is.
+
+    ``digits`` are the largest numbers of the constants' classes; queries without decimals need not look at them.
+    """
 
     key: str
+    digits: tuple[int, ...]
     tokens: tuple[Token, ...]
     windows: tuple[WindowCall, ...]
     constants: tuple[Constant, ...]
@@ -104,8 +112,9 @@ def shape_of(sql: str) -> Shape:
         index = constants.setdefault(constant, len(constants))
         suffix = token.text.lstrip("0123456789.eE+-") if token.kind == NUMBER else ""
         places.append((at, index, suffix))
-        parts.append(f"\x01{index}:{constant.type}:{constant.high}:{suffix}")
-    return Shape("\x00".join(parts), tuple(tokens), windows, tuple(constants), tuple(places))
+        parts.append(f"\x01{index}:{constant.type}:{suffix}")
+    digits = tuple(constant.high for constant in constants)
+    return Shape("\x00".join(parts), digits, tuple(tokens), windows, tuple(constants), tuple(places))
 
 
 def constant_of(token: Token) -> Constant | None:
@@ -158,7 +167,10 @@ def _free_literals(tokens: Sequence[Token]) -> set[int]:
             continue
         before = tokens[at - 1] if at else Token(OPERATOR, "", 0, 0, "")
         after = tokens[at + 1] if at + 1 < len(tokens) else Token(OPERATOR, "", 0, 0, "")
-        if after.word in _INTERVAL_UNITS or STRING_TOKEN in (before.kind if token.kind == STRING_TOKEN else "", after.kind):
+        if after.word in _INTERVAL_UNITS or STRING_TOKEN in (
+            before.kind if token.kind == STRING_TOKEN else "",
+            after.kind,
+        ):
             continue
         if before.kind in (QUOTED, HINT) or (before.kind == WORD and before.word not in _BEFORE_VALUE):
             continue
@@ -195,7 +207,7 @@ def sentinel(sql: str, shape: Shape) -> str:
     >>> text = "SELECT a FROM s WHERE a > 10 AND b = 'x'"
     >>> other = sentinel(text, shape_of(text))
     >>> other, shape_of(other).key == shape_of(text).key
-    ("SELECT a FROM s WHERE a > 40 AND b = 'other0'", True)
+    ("SELECT a FROM s WHERE a > 40 AND b = 'other1'", True)
     """
     taken = {constant.text for constant in shape.constants}
     texts = [_other(constant, index, taken) for index, constant in enumerate(shape.constants)]

@@ -60,7 +60,9 @@ class Template:
         return None not in self.names
 
 
-def learn(first: LogicalQuery, second: LogicalQuery, constants: tuple[Sequence[Constant], Sequence[Constant]]) -> Template:
+def learn(
+    first: LogicalQuery, second: LogicalQuery, constants: tuple[Sequence[Constant], Sequence[Constant]]
+) -> Template:
     """The template of two queries of one shape.
 
     :raises NotAlike: when they differ in anything but literals of the text.
@@ -75,7 +77,9 @@ def learn(first: LogicalQuery, second: LogicalQuery, constants: tuple[Sequence[C
         query=first,
         where=learner.optional(first.where, second.where),
         keys=learner.each(first.keys, second.keys),
-        arguments=learner.each_optional([a.argument for a in first.aggregates], [a.argument for a in second.aggregates]),
+        arguments=learner.each_optional(
+            [a.argument for a in first.aggregates], [a.argument for a in second.aggregates]
+        ),
         having=learner.optional(first.having, second.having),
         outputs=learner.each([o.expression for o in first.outputs], [o.expression for o in second.outputs]),
         names=tuple(learner.name(one.name, two.name) for one, two in zip(first.outputs, second.outputs, strict=True)),
@@ -170,9 +174,7 @@ def bind(template: Template, sql: str, constants: Sequence[Constant], window: Wi
     def name(output: Output, name: Name) -> str:
         if name is None:
             return output.name
-        return "".join(
-            part if isinstance(part, str) else _name_text(constants[part.index]) or "" for part in name
-        )
+        return "".join(part if isinstance(part, str) else _name_text(constants[part.index]) or "" for part in name)
 
     return LogicalQuery(
         sql=sql,

@@ -62,11 +62,16 @@ def tokenize(sql: str) -> list[Token]:
             continue
         text = match.group()
         # After a name, `.5` is a dot and a name (`t.5a`), never a fraction.
-        if kind == NUMBER and text[0] == "." and tokens and tokens[-1].stop == match.start():
-            if tokens[-1].kind in (WORD, QUOTED) or tokens[-1].text in (")", "]"):
-                kind, text, position = OPERATOR, ".", match.start() + 1
+        if kind == NUMBER and text[0] == "." and _follows_name(tokens, match.start()):
+            kind, text, position = OPERATOR, ".", match.start() + 1
         tokens.append(Token(kind, text, match.start(), position, text.upper() if kind == WORD else ""))
     return tokens
+
+
+def _follows_name(tokens: Sequence[Token], position: int) -> bool:
+    if not tokens or tokens[-1].stop != position:
+        return False
+    return tokens[-1].kind in (WORD, QUOTED) or tokens[-1].text in (")", "]")
 
 
 def _comment_end(sql: str, position: int) -> int:

@@ -114,15 +114,7 @@ def _quotient(call: Call, args: Sequence[str]) -> str:
     up = f"CASE WHEN ({divisor}) - {rest} - {rest} <= {tie} THEN 1 ELSE 0 END"
     magnitude = f"(abs({dividend}) // ({divisor}) + {up})"
     signed = f"CASE WHEN ({a} < 0) <> ({b} < 0) THEN -{magnitude} ELSE {magnitude} END"
-    return unscaled(signed, call.type)
-
-
-def unscaled(sql: str, type_: DataType) -> str:
-    """The decimal whose unscaled value is the HUGEINT ``sql``; NULL when it has too many digits."""
-    if type_.scale == 0:
-        return f"TRY_CAST({sql} AS {type_.duck})"
-    # Through text: a cast of 38 digits to another scale overflows, and the exponent is exact.
-    return f"TRY_CAST(CAST({sql} AS VARCHAR) || 'e-{type_.scale}' AS {type_.duck})"
+    return decimals.unscaled(signed, call.type)
 
 
 def _integral_quotient_type(call: Call) -> DataType | None:
@@ -168,7 +160,7 @@ def _remainder(call: Call, args: Sequence[str]) -> str:
     pair = _decimals(call)
     if pair is not None:
         left, right = _common(args, *pair)
-        return unscaled(f"({left} % CASE WHEN {b} = 0 THEN NULL ELSE {right} END)", call.type)
+        return decimals.unscaled(f"({left} % CASE WHEN {b} = 0 THEN NULL ELSE {right} END)", call.type)
     if call.type.floating:
         return f"{a} % CASE WHEN {b} = 0 THEN NULL ELSE {b} END"
     # min % -1 overflows in DuckDB; x % 1 is the same 0.
@@ -196,7 +188,9 @@ def _positive_remainder(call: Call, args: Sequence[str]) -> str:
 
 def _signed_type(call: Call) -> DataType | None:
     type_ = call.args[0].type
-    return type_ if type_.integral or type_.floating or type_.kind == "decimal" else None
+    # Scala rounds a decimal to 34 digits when it changes the sign.
+    exact = type_.kind == "decimal" and type_.precision <= 34
+    return type_ if type_.integral or type_.floating or exact else None
 
 
 def _negate(call: Call, args: Sequence[str]) -> str:

@@ -17,6 +17,9 @@ _LONG_TOP = "CAST(9223372036854775808 AS DOUBLE)"
 # Below this unscaled value a decimal is exact in a double, and so is its division by 10^22 or less.
 _EXACT_DIGITS = 15
 
+# Halfway from the largest float to the next power of two.
+_FLOAT_END = "CAST('3.4028235677973366e38' AS DOUBLE)"
+
 _TRUE = "('t', 'true', 'y', 'yes', '1')"
 _FALSE = "('f', 'false', 'n', 'no', '0')"
 
@@ -45,9 +48,15 @@ def _not_zero(a: str, source: DataType, target: DataType) -> str:
     return f"{a} <> 0"
 
 
+def _narrowed(a: str, source: DataType, target: DataType) -> str:
+    # DuckDB refuses what Java rounds to infinity.
+    over = f"WHEN {a} >= {_FLOAT_END} AND NOT isnan({a}) THEN CAST('inf' AS FLOAT)"
+    under = f"WHEN {a} <= -{_FLOAT_END} THEN CAST('-inf' AS FLOAT)"
+    return f"CASE {over} {under} ELSE CAST({a} AS FLOAT) END"
+
+
 def _double_to_decimal(a: str, source: DataType, target: DataType) -> str:
-    # Spark rounds the shortest decimal text of the number, not its binary value.
-    return f"TRY_CAST(CAST({a} AS VARCHAR) AS {target.duck})"
+    return decimals.from_double(a, target)
 
 
 def _decimal_to_floating(a: str, source: DataType, target: DataType) -> str:
@@ -89,7 +98,7 @@ def _text_to_floating(a: str, source: DataType, target: DataType) -> str:
 
 def _text_to_decimal(a: str, source: DataType, target: DataType) -> str:
     pattern = f"^{_BLANK}([+-]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:[eE][+-]?[0-9]+)?){_BLANK}$"
-    return f"TRY_CAST(regexp_extract({a}, '{pattern}', 1) AS {target.duck})"
+    return decimals.from_text(f"regexp_extract({a}, '{pattern}', 1)", target)
 
 
 def _text_to_boolean(a: str, source: DataType, target: DataType) -> str:
@@ -118,7 +127,8 @@ def _rules() -> dict[tuple[str, str], Cast]:
     rule(_INTEGERS, (*_FLOATS, "string"), _plain)
     rule(numbers, ("boolean",), _not_zero)
     rule(_FLOATS, _INTEGERS, _truncated)
-    rule(_FLOATS, _FLOATS, _plain)
+    rule(("float",), ("double",), _plain)
+    rule(("double",), ("float",), _narrowed)
     rule(_FLOATS, ("decimal",), _double_to_decimal)
     rule(("decimal",), _INTEGERS, _truncated)
     rule(("decimal",), _FLOATS, _decimal_to_floating)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from millstream.model.expression import Call
 from millstream.model.types import BOOLEAN, DataType
 from millstream.sql.functions.logic import comparable
-from millstream.sql.functions.table import Function, add, eager
+from millstream.sql.functions.table import Function, Template, add, eager
 
 
 def _one_type(values: Sequence[DataType]) -> DataType | None:
@@ -78,6 +78,16 @@ def _ordered_type(call: Call) -> DataType | None:
     return type_ if type_ and comparable(type_) and type_.kind not in ("void", "binary") else None
 
 
+def _extreme(function: str) -> Template:
+    def template(call: Call, args: Sequence[str]) -> str:
+        if call.type.kind == "float":
+            # DuckDB loses the sign of a FLOAT zero here, not that of a DOUBLE.
+            return f"CAST({function}({', '.join(f'CAST({arg} AS DOUBLE)' for arg in args)}) AS FLOAT)"
+        return f"{function}({', '.join(args)})"
+
+    return template
+
+
 def _enter() -> None:
     add(Function("If", ("if", "iff", "nvl2"), "one of two values by a condition", _if_type, _if, guard=_if_guard))
     add(Function("CaseWhen", ("case", "decode"), "the value of the first true branch", _case_type, _case, guard=_case_guard))
@@ -97,8 +107,8 @@ def _enter() -> None:
         )
     )
     largest, smallest = "the largest value, NULLs left out", "the smallest value, NULLs left out"
-    add(Function("Greatest", ("greatest",), largest, _ordered_type, lambda _, a: f"greatest({', '.join(a)})", guard=eager))
-    add(Function("Least", ("least",), smallest, _ordered_type, lambda _, a: f"least({', '.join(a)})", guard=eager))
+    add(Function("Greatest", ("greatest",), largest, _ordered_type, _extreme("greatest"), guard=eager))
+    add(Function("Least", ("least",), smallest, _ordered_type, _extreme("least"), guard=eager))
 
 
 _enter()

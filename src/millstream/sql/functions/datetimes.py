@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.model.expression import Call, Literal
+from millstream.model.expression import Call, Expression, Literal
 from millstream.model.types import DATE, INTEGER, LONG, STRING, TIMESTAMP, DataType, decimal
-from millstream.sql.functions import timetext
+from millstream.sql.functions import decimals, timetext
 from millstream.sql.functions.literals import text
 from millstream.sql.functions.table import Function, Template, add, always
 
@@ -41,15 +41,22 @@ def _field(function: str, offset: int = 0) -> Template:
     return lambda call, args: f"CAST({function}({args[0]}){shift} AS INTEGER)"
 
 
-def _unit(expression: object, units: dict[str, str]) -> str | None:
+def _constant(expression: Expression) -> Literal | None:
+    """The literal under casts that do not change it; Spark writes NULL as one of type void below a cast."""
+    if isinstance(expression, Call) and expression.op == "Cast" and expression.args[0].type.kind == "void":
+        return Literal(None, expression.type)
+    return expression if isinstance(expression, Literal) else None
+
+
+def _unit(expression: Expression, units: dict[str, str]) -> str | None:
     """The truncation unit of a literal; an unknown one gives NULL in Spark."""
-    assert isinstance(expression, Literal)
-    return units.get(str(expression.value).upper()) if expression.value is not None else None
+    literal = _constant(expression)
+    return units.get(str(literal.value).upper()) if literal and literal.value is not None else None
 
 
 def _trunc_timestamp_type(call: Call) -> DataType | None:
     unit, time = call.args
-    return TIMESTAMP if isinstance(unit, Literal) and time.type == TIMESTAMP else None
+    return TIMESTAMP if _constant(unit) and time.type == TIMESTAMP else None
 
 
 def _trunc_timestamp(call: Call, args: Sequence[str]) -> str:
@@ -59,7 +66,7 @@ def _trunc_timestamp(call: Call, args: Sequence[str]) -> str:
 
 def _trunc_date_type(call: Call) -> DataType | None:
     date, unit = call.args
-    return DATE if isinstance(unit, Literal) and date.type == DATE else None
+    return DATE if _constant(unit) and date.type == DATE else None
 
 
 def _trunc_date(call: Call, args: Sequence[str]) -> str:
@@ -108,7 +115,7 @@ def _date_format(call: Call, args: Sequence[str]) -> str:
 
 
 def _seconds_of_minute(call: Call, args: Sequence[str]) -> str:
-    return f"CAST(CAST(microsecond({args[0]}) AS VARCHAR) || 'e-6' AS DECIMAL(8,6))"
+    return decimals.unscaled(f"microsecond({args[0]})", call.type)
 
 
 def _unix_timestamp_type(call: Call) -> DataType | None:
@@ -120,7 +127,8 @@ def _unix(unit: int) -> Template:
 
 
 def _unix_timestamp(call: Call, args: Sequence[str]) -> str:
-    return timetext.floor_micros(f"CAST({args[0]} AS TIMESTAMP)", 1_000_000)
+    # Towards zero, unlike unix_seconds.
+    return f"epoch_us(CAST({args[0]} AS TIMESTAMP)) // 1000000"
 
 
 def _from_units_type(call: Call) -> DataType | None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from millstream.model.types import DataType, decimal
 
 MAX_PRECISION = 38
 # Spark keeps at least so many digits after the point when a result needs more than 38 digits.
 MIN_ADJUSTED_SCALE = 6
+
+# More zeros than a decimal has digits, on either side of the digits of a double.
+_ZEROS = 400
+_PADDING = f"repeat('0', {_ZEROS})"
 
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 
@@ -45,6 +51,41 @@ def remainder_digits(a: DataType, b: DataType) -> tuple[int, int]:
 def digits_of(integral: DataType) -> int:
     """How many digits Spark gives an integer type when it becomes a decimal."""
     return _DIGITS[integral.kind]
+
+
+def from_text(number: str, type_: DataType) -> str:
+    """The decimal of a number's text, half up. DuckDB misreads texts with an exponent, so the point is moved here."""
+    whole = f"regexp_extract({number}, '^[+-]?([0-9]*)', 1)"
+    fraction = f"regexp_extract({number}, '[.]([0-9]*)', 1)"
+    exponent = f"TRY_CAST(regexp_extract({number}, '[eE]([+-]?[0-9]+)$', 1) AS INTEGER)"
+    # Zeros on both sides make every place of the point a place inside the digits; more than 60 never reach a result.
+    places = f"CASE WHEN {exponent} < -{_ZEROS} THEN -{_ZEROS} ELSE {exponent} END"
+    digits = f"({_PADDING} || {whole} || {fraction} || {_PADDING})"
+    before = f"(length({whole}) + {_ZEROS} + {places})"
+    moved = f"(left({digits}, {before}) || '.' || substring({digits}, {before} + 1))"
+    sign = f"CASE WHEN starts_with({number}, '-') THEN '-' ELSE '' END"
+    text = f"CASE WHEN {exponent} > {_ZEROS} THEN NULL ELSE {sign} || {moved} END"
+    return (
+        f"CASE WHEN contains(lower({number}), 'e') THEN TRY_CAST({text} AS {type_.duck}) "
+        f"ELSE TRY_CAST({number} AS {type_.duck}) END"
+    )
+
+
+def from_double(a: str, type_: DataType) -> str:
+    """The decimal of a double, rounded half up from its shortest text as Spark does it; NULL when it does not fit."""
+    text = f"CAST(CAST({a} AS DOUBLE) AS VARCHAR)"
+    # In this range the text has no exponent; it is far cheaper.
+    plain = f"abs({a}) BETWEEN 0.001 AND 1e15"
+    return f"CASE WHEN {plain} THEN TRY_CAST({text} AS {type_.duck}) ELSE {from_text(text, type_)} END"
+
+
+def unscaled(sql: str, type_: DataType) -> str:
+    """The decimal whose unscaled value is the HUGEINT ``sql``; NULL when it has too many digits."""
+    whole = f"TRY_CAST({sql} AS DECIMAL(38,0))"
+    if type_.scale:
+        # A product with the unit of the scale keeps the unscaled value and moves the point.
+        whole = f"{whole} * CAST('{Decimal(1).scaleb(-type_.scale):f}' AS DECIMAL({type_.scale},{type_.scale}))"
+    return f"TRY_CAST({whole} AS {type_.duck})"
 
 
 def scaled(sql: str, type_: DataType) -> str:

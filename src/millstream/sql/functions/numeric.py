@@ -6,10 +6,11 @@ Powers, exponentials and logarithms may differ from Java's in the last digit: th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 from millstream.model.expression import Call, Literal
 from millstream.model.types import DOUBLE, LONG, DataType, decimal
-from millstream.sql.functions.decimals import MAX_PRECISION
+from millstream.sql.functions.decimals import MAX_PRECISION, from_double
 from millstream.sql.functions.table import Function, Template, add
 
 # From here on a double has no digits after the point.
@@ -37,8 +38,7 @@ def _whole(function: str) -> Template:
         if type_ == LONG:
             return a
         if type_ == DOUBLE:
-            top = f"WHEN {function}({a}) = CAST(9223372036854775808 AS DOUBLE) THEN 9223372036854775807"
-            return f"CASE {top} ELSE TRY_CAST({function}({a}) AS BIGINT) END"
+            return f"TRY_CAST({function}({a}) AS BIGINT)"
         return f"CAST({function}({a}) AS {call.type.duck})"
 
     return template
@@ -81,8 +81,7 @@ def _bround_type(call: Call) -> DataType | None:
 def _round(call: Call, args: Sequence[str]) -> str:
     a, scale, type_ = args[0], _scale(call) or 0, call.args[0].type
     if type_ == DOUBLE:
-        # Spark rounds the shortest decimal text of the number.
-        exact = f"CAST(CAST(CAST({a} AS VARCHAR) AS DECIMAL(38,{scale})) AS VARCHAR)"
+        exact = f"CAST({from_double(a, decimal(MAX_PRECISION, scale))} AS VARCHAR)"
         return f"CASE WHEN abs({a}) < {_WHOLE_DOUBLES} THEN CAST({exact} AS DOUBLE) ELSE {a} END"
     if type_.integral:
         return a if scale >= 0 else _round_integer(a, 10**-scale, type_, even=False)
@@ -108,9 +107,10 @@ def _half_even(a: str, source: DataType, target: DataType) -> str:
     """Half up, unless the number is a tie whose last kept digit is even: then towards zero."""
     unit = source.scale - target.scale
     cut = f"TRY_CAST({a} AS {target.duck})"
-    half = f"CAST('{5 * 10 ** (unit - 1)}e-{source.scale}' AS {source.duck})"
-    step = f"CAST('1e-{target.scale}' AS {target.duck})"
-    tie = f"abs({a} - CAST({cut} AS {source.duck})) = {half}"
+    wide = decimal(min(source.precision + 1, MAX_PRECISION), source.scale).duck
+    half = f"CAST('{Decimal(5).scaleb(unit - 1 - source.scale):f}' AS {wide})"
+    step = f"CAST('{Decimal(1).scaleb(-target.scale):f}' AS {target.duck})"
+    tie = f"abs(CAST({a} AS {wide}) - CAST({cut} AS {wide})) = {half}"
     odd = f"right(CAST({cut} AS VARCHAR), 1) IN ('1', '3', '5', '7', '9')"
     return f"CASE WHEN {tie} AND {odd} THEN CAST({cut} - sign({a}) * {step} AS {target.duck}) ELSE {cut} END"
 
@@ -158,7 +158,7 @@ def _log_of_base(call: Call, args: Sequence[str]) -> str:
 
 def _signum(call: Call, args: Sequence[str]) -> str:
     (a,) = args
-    return f"CASE WHEN isnan({a}) OR {a} = 0 THEN {a} WHEN {a} > 0 THEN CAST(1 AS DOUBLE) ELSE CAST(-1 AS DOUBLE) END"
+    return f"CASE WHEN {a} > 0 AND NOT isnan({a}) THEN CAST(1 AS DOUBLE) WHEN {a} < 0 THEN CAST(-1 AS DOUBLE) ELSE {a} END"
 
 
 def _sqrt(call: Call, args: Sequence[str]) -> str:
@@ -168,7 +168,7 @@ def _sqrt(call: Call, args: Sequence[str]) -> str:
 def _pow(call: Call, args: Sequence[str]) -> str:
     a, b = args
     # Java's power of 1 is NaN for NaN and infinite exponents, C's is 1.
-    odd = f"{b} <> 0 AND (isnan({a}) OR isnan({b}) OR (abs({a}) = 1 AND isinf({b})))"
+    odd = f"{a} IS NOT NULL AND {b} <> 0 AND (isnan({a}) OR isnan({b}) OR (abs({a}) = 1 AND isinf({b})))"
     return f"CASE WHEN {odd} THEN CAST('nan' AS DOUBLE) ELSE pow({a}, {b}) END"
 
 

@@ -18,6 +18,15 @@ def signature(result: DataType, *kinds: str) -> object:
     return lambda call: result if tuple(arg.type.kind for arg in call.args) == kinds else None
 
 
+def _not_negative(sql: str) -> str:
+    """At least 0; greatest() would turn NULL into 0."""
+    return f"(CASE WHEN {sql} < 0 THEN 0 ELSE {sql} END)"
+
+
+def _at_most(sql: str, limit: str) -> str:
+    return f"(CASE WHEN {sql} > {limit} THEN {limit} WHEN {sql} < 0 THEN 0 ELSE {sql} END)"
+
+
 def _strings(call: Call) -> DataType | None:
     return STRING if call.args and all(arg.type == STRING for arg in call.args) else None
 
@@ -34,32 +43,33 @@ def _substring(call: Call, args: Sequence[str]) -> str:
     string, start, length = args
     position = call.args[1]
     if isinstance(position, Literal) and isinstance(position.value, int) and position.value >= 0:
-        return f"substring({string}, {max(position.value, 1)}, greatest({length}, 0))"
+        return f"substring({string}, {max(position.value, 1)}, {_not_negative(length)})"
     # A negative position counts from the end; what lies before the string still uses up length.
     begin = (
         f"(CASE WHEN {start} > 0 THEN CAST({start} AS BIGINT) - 1 "
-        f"WHEN {start} < 0 THEN length({string}) + {start} ELSE 0 END)"
+        f"WHEN {start} < 0 THEN length({string}) + {start} WHEN {start} = 0 THEN 0 END)"
     )
-    count = f"greatest({begin} + greatest({length}, 0) - greatest({begin}, 0), 0)"
-    return f"substring({string}, greatest({begin}, 0) + 1, {count})"
+    first = _not_negative(begin)
+    count = _not_negative(f"({begin} + {_not_negative(length)} - {first})")
+    return f"substring({string}, {first} + 1, {count})"
 
 
 def _side(function: str) -> Template:
-    return lambda call, args: f"{function}({args[0]}, greatest({args[1]}, 0))"
+    return lambda call, args: f"{function}({args[0]}, {_not_negative(args[1])})"
 
 
 def _locate(call: Call, args: Sequence[str]) -> str:
     part, string, start = args
     found = f"strpos(substring({string}, {start}), {part})"
-    inside = f"CASE WHEN {found} = 0 THEN 0 ELSE {found} + {start} - 1 END"
-    first = f"CASE WHEN {start} < 1 OR {start} > length({string}) + 1 THEN 0 ELSE {inside} END"
+    inside = f"CASE WHEN {part} = '' THEN 1 WHEN {found} = 0 THEN 0 ELSE {found} + {start} - 1 END"
+    first = f"CASE WHEN {string} IS NULL THEN NULL WHEN {start} < 1 THEN 0 ELSE {inside} END"
     return f"CAST(CASE WHEN {start} IS NULL THEN 0 WHEN {part} IS NULL THEN NULL ELSE {first} END AS INTEGER)"
 
 
 def _pad(function: str) -> Template:
     def template(call: Call, args: Sequence[str]) -> str:
         string, length, fill = args
-        wanted = f"greatest(least({length}, {_MAX_LENGTH}), 0)"
+        wanted = _at_most(length, str(_MAX_LENGTH))
         return f"CASE WHEN {fill} = '' THEN left({string}, {wanted}) ELSE {function}({string}, {wanted}, {fill}) END"
 
     return template
@@ -67,8 +77,8 @@ def _pad(function: str) -> Template:
 
 def _repeat(call: Call, args: Sequence[str]) -> str:
     string, times = args
-    most = f"{_MAX_LENGTH} // greatest(strlen({string}), 1)"
-    return f"repeat({string}, greatest(least({times}, {most}), 0))"
+    most = f"({_MAX_LENGTH} // (strlen({string}) + 1))"
+    return f"repeat({string}, {_at_most(times, most)})"
 
 
 def _reverse(call: Call, args: Sequence[str]) -> str:
@@ -80,7 +90,7 @@ def _reverse(call: Call, args: Sequence[str]) -> str:
 
 def _split_part(call: Call, args: Sequence[str]) -> str:
     string, separator, index = args
-    whole = f"CASE WHEN abs({index}) = 1 THEN {string} ELSE '' END"
+    whole = f"CASE WHEN abs({index}) = 1 OR {string} IS NULL THEN {string} ELSE '' END"
     part = f"CASE WHEN {separator} = '' THEN {whole} ELSE split_part({string}, {separator}, {index}) END"
     return f"CASE WHEN {index} = 0 THEN NULL ELSE {part} END"
 

@@ -1,7 +1,7 @@
 """Dates and timestamps from and to text and numbers, as Spark's casts do it in UTC.
 
-Read are ``yyyy[-m[m][-d[d]]]`` and, for timestamps, `` h[h]:m[m][:s[s][.f…]]`` with ``Z``, ``UTC``, ``GMT`` or an offset
-such as ``+01:00``. Region names and times without a date, which Spark reads too, are not.
+Read are ``yyyy[-m[m][-d[d]]]`` and, for timestamps, ``h[h][:m[m][:s[s][.f…]]]`` after it, with ``Z``, ``UTC``, ``GMT`` or an
+offset such as ``+01:00`` after the seconds. Region names and times without a date, which Spark reads too, are not.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from millstream.sql.functions.literals import TIMESTAMP_MAX, TIMESTAMP_MIN
 _BLANK = r"[\x00-\x20\x7f]*"
 _DAY = r"[+]?([0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
 _DATE = rf"(?s)^{_BLANK}{_DAY}(?:[ T].*)?)?)?{_BLANK}$"
-_CLOCK = r"([01]?[0-9]|2[0-3]):([0-9]{1,2})(?::([0-9]{1,2})(?:[.]([0-9]*))?)?"
 _ZONE = r"(?: *(?:Z|UTC|GMT|([+-][0-9]{1,2}(?::[0-9]{1,2})?)))?"
-_TIMESTAMP = rf"^{_BLANK}{_DAY}(?:[ T](?:{_CLOCK}{_ZONE})?)?)?)?{_BLANK}$"
+_SECOND = rf"(?::([0-9]{{1,2}})(?:[.]([0-9]*))?{_ZONE})?"
+_CLOCK = rf"(?:[ T]([01]?[0-9]|2[0-3])(?::([0-9]{{1,2}}){_SECOND})?)?"
+_TIMESTAMP = rf"^{_BLANK}{_DAY}{_CLOCK})?)?{_BLANK}$"
 
 
 def is_date(text: str) -> bool:
@@ -46,15 +47,14 @@ def read_timestamp(a: str, zoned: bool) -> str:
     clock = " || ':' || ".join(_part(a, _TIMESTAMP, group, "0") for group in (4, 5, 6))
     fraction = f"rpad(left(regexp_extract({a}, '{_TIMESTAMP}', 7), 6), 6, '0')"
     local = f"TRY_CAST({_day(a, _TIMESTAMP)} || ' ' || {clock} || '.' || {fraction} AS TIMESTAMP)"
-    if not zoned:
-        return local
     offset = f"regexp_extract({a}, '{_TIMESTAMP}', 8)"
     hours = f"CAST(coalesce(nullif(split_part(substring({offset}, 2), ':', 1), ''), '0') AS INTEGER)"
     minutes = f"CAST(coalesce(nullif(split_part({offset}, ':', 2), ''), '0') AS INTEGER)"
     sign = f"CASE WHEN starts_with({offset}, '-') THEN -1 ELSE 1 END"
     # Offsets reach 18 hours in Java; anything else is a failure.
     valid = f"{hours} * 60 + {minutes} <= 1080 AND {minutes} <= 59"
-    return f"CASE WHEN {valid} THEN {local} - to_minutes({sign} * ({hours} * 60 + {minutes})) END"
+    moved = f"{local} - to_minutes({sign} * ({hours} * 60 + {minutes}))" if zoned else local
+    return f"CASE WHEN {valid} THEN {moved} END"
 
 
 def _year_text(a: str) -> str:

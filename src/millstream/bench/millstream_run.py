@@ -1,0 +1,113 @@
+"""Millstream's side of a throughput cell: an engine on a fresh home, all queries, then the files."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.bench.dataset import show_files
+from millstream.bench.jobs import Cell, CellResult, Digest, MillstreamJob, Run, Tell
+from millstream.bench.journal import Journal
+from millstream.bench.measure import throughput
+from millstream.bench.state import state_size
+from millstream.bench.workload import KEYS, SCHEMA, STREAM, draw_queries
+from millstream.engine.engine import Engine
+from millstream.engine.status import QueryRequest
+from millstream.errors import EngineError, MillstreamError
+from millstream.runtime.session import build_session
+from millstream.sources.source import ParquetFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# How often the progress is told and the stream's health looked at, in seconds.
+LOOK = 0.5
+
+
+def run_millstream(job: MillstreamJob, tell: Tell) -> tuple[CellResult, ...]:
+    """Measure the cells one after the other in one Spark session."""
+    session = build_session("bench: millstream")
+    try:
+        return tuple(_cell(session, job.workspace, cell, tell) for cell in job.cells)
+    finally:
+        session.stop()
+
+
+def _cell(session: SparkSession, workspace: str, cell: Cell, tell: Tell) -> CellResult:
+    runs = []
+    for number in range(cell.repeats):
+        folder = Path(tempfile.mkdtemp(prefix="millstream-", dir=workspace))
+
+        def told(share: float, words: str, number: int = number) -> None:
+            tell((number + share) / cell.repeats, words)
+
+        try:
+            runs.append(_run(session, folder, cell, told))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return CellResult(cell, tuple(runs))
+
+
+def _run(session: SparkSession, folder: Path, cell: Cell, tell: Tell) -> Run:
+    watched = folder / "in"
+    watched.mkdir()
+    tell(0.0, f"creating {cell.queries} queries")
+    with Engine(home=folder / "home", spark=session) as engine:
+        journal = Journal(engine._core.metastore)
+        source = ParquetFiles(str(watched), SCHEMA, cell.files_per_batch)
+        engine.create_stream(STREAM, source, time="time", lateness="0 seconds")
+        first = create(engine, [query.sql for query in draw_queries(cell.queries, cell.seed)])[0]
+        show_files(cell.dataset, cell.files, watched)
+        await_rows(engine, journal, cell.rows, tell)
+        engine._core.fire_all()
+        return _result(engine, journal, cell, first, time.monotonic())
+
+
+def create(engine: Engine, texts: list[str]) -> list[str]:
+    """Create queries in one epoch; their ids."""
+    made = engine.create_queries([QueryRequest(text) for text in texts])
+    for one in made:
+        if isinstance(one, MillstreamError):
+            raise one
+    return [one.id for one in made if not isinstance(one, MillstreamError)]
+
+
+def await_rows(engine: Engine, journal: Journal, rows: int, tell: Tell) -> None:
+    """Wait until so many rows are committed; a stream that stops ends the wait with its reason."""
+    while not journal.await_rows(rows, LOOK):
+        tell(journal.rows / rows, f"{journal.rows / 1e6:.1f} M rows")
+        status = engine.stream(STREAM)
+        if status.error:
+            raise EngineError("STREAM_STOPPED", "the stream stopped during the benchmark", detail=status.error)
+
+
+def _result(engine: Engine, journal: Journal, cell: Cell, first: str, end: float) -> Run:
+    status = engine.status()
+    return Run(
+        throughput=throughput(journal.commits, 1, cell.queries, end),
+        commits=tuple(journal.commits),
+        end=end,
+        first_query=_digest(engine, first),
+        phases=dict(status.phases),
+        fires=tuple(journal.fires),
+        answer_rows=status.answer_rows,
+        groups=status.groups,
+        classes=status.classes,
+        state=state_size(engine._core, STREAM, KEYS),
+    )
+
+
+def _digest(engine: Engine, query: str) -> Digest:
+    rows = total = 0
+    cursor = None
+    while True:
+        page = engine.read_answers(query, cursor)
+        for answer in page.answers:
+            rows += answer.table.num_rows
+            total += sum(answer.table["total"].to_pylist())
+        if not page.answers:
+            return Digest(rows, total)
+        cursor = page.cursor

@@ -1,0 +1,58 @@
+"""The queries of the AStream workload: one predicate, ``SUM(field1)`` by key, one of 55 windows. A seed makes them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+STREAM = "tuples"
+SCHEMA = ", ".join(["key BIGINT", *(f"field{i} INT" for i in range(1, 6)), "time TIMESTAMP"])
+
+FIELDS = tuple(f"field{i}" for i in range(1, 6))
+OPERATORS = ("<", ">", "=", "<=", ">=")
+FIELDS_MAX = 500
+WINDOW_MAX = 10
+KEYS = 1000
+
+# The first query drawn from this seed has a tumbling window, the kind that costs plain Spark least: a sliding one makes it copy
+# every row. So the comparison at one query flatters nobody.
+DEFAULT_SEED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class AStreamQuery:
+    """Window length and slide are in seconds."""
+
+    field: str
+    operator: str
+    constant: int
+    length: int
+    slide: int
+
+    @property
+    def sql(self) -> str:
+        """The text, which Millstream and plain Spark both take.
+
+        >>> AStreamQuery("field3", "<=", 120, 8, 4).sql
+        "SELECT key, SUM(field1) AS total FROM tuples WHERE field3 <= 120 GROUP BY key, window(time, '8 seconds', '4 seconds')"
+        """
+        window = f"window(time, '{self.length} seconds', '{self.slide} seconds')"
+        where = f"{self.field} {self.operator} {self.constant}"
+        return f"SELECT key, SUM(field1) AS total FROM {STREAM} WHERE {where} GROUP BY key, {window}"
+
+
+def draw_query(random: Random) -> AStreamQuery:
+    length = random.randint(1, WINDOW_MAX)
+    return AStreamQuery(
+        field=random.choice(FIELDS),
+        operator=random.choice(OPERATORS),
+        constant=random.randrange(FIELDS_MAX),
+        length=length,
+        slide=random.randint(1, length),
+    )
+
+
+def draw_queries(count: int, seed: int = DEFAULT_SEED) -> list[AStreamQuery]:
+    """The first ``count`` queries of a seed: a smaller number is always the beginning of a larger one."""
+    random = Random(seed)
+    return [draw_query(random) for _ in range(count)]

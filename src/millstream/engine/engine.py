@@ -1,0 +1,378 @@
+"""The live engine: streams flow, queries come and go, answers are read, all at the same time.
+
+Threads: Spark runs each stream's micro-batches on a thread of its own; one thread seals the changelog; one fires what is due. They
+meet in the metastore only.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.catalog.metastore import QueryRecord, StreamState
+from millstream.config import Settings, parse_duration
+from millstream.engine.answers import schema_of
+from millstream.engine.changelog import Changelog, Sealed
+from millstream.engine.core import Core
+from millstream.engine.pipeline import Pipeline
+from millstream.engine.registry import NewRequest
+from millstream.engine.status import (
+    Answer,
+    AnswerPage,
+    EngineStatus,
+    QueryRequest,
+    QueryStatus,
+    StreamStatus,
+    moment,
+)
+from millstream.errors import CatalogError, EngineError, MillstreamError
+from millstream.model.stream import Stream
+from millstream.runtime.home import Home
+from millstream.runtime.spark import Running, Spark
+from millstream.sources.source import Source, source_from
+from millstream.version import VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# How long the firing thread waits for a commit before it looks for itself, in seconds.
+LOOK_INTERVAL = 1.0
+# How often old answers, queries and group versions are forgotten, in seconds.
+HOUSEKEEPING_INTERVAL = 30.0
+# Answers given at most by one read.
+PAGE_ANSWERS = 1000
+
+
+class Engine:
+    """Runs all queries of a home as one shared Spark pipeline.
+
+    ``home`` keeps everything over restarts. ``spark`` is a session of yours with fit settings; without it the engine makes a
+    local one.
+    """
+
+    def __init__(
+        self,
+        home: str | Path | None = None,
+        spark: SparkSession | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.home = Path(home if home is not None else self.settings.home).expanduser().absolute()
+        self.started_at = datetime.now(UTC)
+        self._commits = threading.Event()
+        self._stopping = threading.Event()
+        self._running: dict[str, Running] = {}
+        self._fire_error: str | None = None
+        self._lock = threading.RLock()
+        self._spark = Spark(spark, self.settings.parallelism)
+        try:
+            self._core = Core(Home(str(self.home)), self._spark, self.settings.metastore_url, self._committed)
+        except BaseException:
+            self._spark.stop()
+            raise
+        self._core.sweep()
+        self._changelog = Changelog(
+            self._core.registry, self.settings.seal_delay / 1e6, self.settings.seal_requests
+        )
+        self._firing = threading.Thread(target=self._fire_loop, name="millstream-fire", daemon=True)
+        self._firing.start()
+        self._resume()
+
+    # Streams
+
+    def create_stream(
+        self,
+        name: str,
+        source: Source | DataFrame,
+        time: str,
+        lateness: str = "0 seconds",
+        max_skew: str | None = None,
+    ) -> StreamStatus:
+        """Make a stream and start it. After a restart, a DataFrame stream is handed in again under the same name."""
+        found = self._spark.source_of(source)
+        with self._lock:
+            if name in self._core.pipelines and name not in self._running and not found.columnar:
+                pipeline = self._core.pipelines[name]
+            else:
+                pipeline = self._core.add_stream(self._stream(name, found, time, lateness, max_skew))
+            self._start(pipeline, found)
+        return self.stream(name)
+
+    def _stream(self, name: str, source: Source, time: str, lateness: str, max_skew: str | None) -> Stream:
+        if not name.isidentifier():
+            raise EngineError("BAD_STREAM", f"{name!r} is not a name for a stream", hint="use letters, digits and _")
+        fields = source.fields(self._spark.session)
+        description = tuple(sorted(source.describe().items()))
+        skew = None if max_skew is None else parse_duration(max_skew)
+        try:
+            return Stream(name, fields, time, parse_duration(lateness), description, skew)
+        except ValueError as error:
+            raise EngineError("BAD_STREAM", f"stream {name!r}: {error}") from None
+
+    def _start(self, pipeline: Pipeline, source: Source) -> None:
+        name = pipeline.stream.name
+        interval = self.settings.trigger_interval
+        checkpoint = self._core.home.checkpoint(name)
+        self._running[name] = self._spark.start(name, source, checkpoint, pipeline.process, interval)
+
+    def _resume(self) -> None:
+        """Start the streams that were there before; DataFrame streams wait for their DataFrame."""
+        for pipeline in self._core.pipelines.values():
+            description = dict(pipeline.stream.source)
+            if description.get("source") != "dataframe":
+                self._start(pipeline, source_from(description, self._spark.session))
+
+    def stream(self, name: str) -> StreamStatus:
+        for state in self._core.metastore.streams():
+            if state.stream.name == name:
+                return self._stream_status(state)
+        names = ", ".join(self._core.pipelines) or "none"
+        raise CatalogError("UNKNOWN_STREAM", f"no stream {name!r}", hint=f"existing streams: {names}")
+
+    def streams(self) -> list[StreamStatus]:
+        return [self._stream_status(state) for state in self._core.metastore.streams()]
+
+    def _stream_status(self, state: StreamState) -> StreamStatus:
+        stream = state.stream
+        metrics = self._core.pipelines[stream.name].metrics
+        running = self._running.get(stream.name)
+        error = running.error if running else None
+        word = "waiting for its DataFrame" if running is None else "stopped" if error else "running"
+        return StreamStatus(
+            name=stream.name,
+            fields=tuple((f.name, str(f.type)) for f in stream.fields),
+            time=stream.time,
+            lateness_seconds=stream.lateness / 1e6,
+            source=dict(stream.source),
+            state=word,
+            watermark=moment(state.watermark),
+            rows=state.rows,
+            late_rows=state.late_rows,
+            rejected_rows=state.rejected_rows,
+            batches=state.batches,
+            rows_per_second=metrics.rows_per_second,
+            last_batch_seconds=metrics.last_batch_seconds,
+            error=error,
+        )
+
+    # Queries
+
+    def create_query(self, sql: str, owner: str = "", id: str | None = None, key: str | None = None) -> Query:
+        """Add a query to the running pipeline; returns when its epoch is sealed."""
+        (made,) = self.create_queries([QueryRequest(sql, owner, id, key)])
+        if isinstance(made, MillstreamError):
+            raise made
+        return made
+
+    def create_queries(self, requests: Sequence[QueryRequest]) -> list[Query | MillstreamError]:
+        """Add several queries in one epoch; in place of a query that is refused stands its error."""
+        compiled = [self._compile(request) for request in requests]
+        good = [one for one in compiled if isinstance(one, NewRequest)]
+        futures = iter(self._changelog.submit(good) if good else [])
+        return [one if isinstance(one, MillstreamError) else self._made(next(futures)) for one in compiled]
+
+    def _compile(self, request: QueryRequest) -> NewRequest | MillstreamError:
+        try:
+            id = request.id or self._core.registry.new_id()
+            _check_id(id)
+            return self._core.compile(request.sql, id, request.owner, request.key)
+        except MillstreamError as error:
+            return error
+
+    def _made(self, future: Future[Sealed]) -> Query | MillstreamError:
+        try:
+            return Query(self, self._core.metastore.query(future.result().id))
+        except MillstreamError as error:
+            return error
+
+    def query(self, id: str) -> Query:
+        return Query(self, self._core.metastore.query(id))
+
+    def queries(self, owner: str | None = None, state: str | None = None) -> list[QueryStatus]:
+        states = None if state is None else (state,)
+        return [_query_status(record) for record in self._core.metastore.queries(states, owner)]
+
+    def delete_query(self, id: str) -> QueryStatus:
+        """Take a query out of the pipeline; it still fires the windows that its own batches have closed."""
+        (gone,) = self.delete_queries([id])
+        if isinstance(gone, MillstreamError):
+            raise gone
+        return gone
+
+    def delete_queries(self, ids: Sequence[str]) -> list[QueryStatus | MillstreamError]:
+        futures = self._changelog.submit(deletes=ids)
+        self._commits.set()
+        return [self._deleted(future) for future in futures]
+
+    def _deleted(self, future: Future[Sealed]) -> QueryStatus | MillstreamError:
+        try:
+            return _query_status(self._core.metastore.query(future.result().id))
+        except MillstreamError as error:
+            return error
+
+    # Answers
+
+    def read_answers(
+        self, id: str, cursor: str | None = None, limit: int = PAGE_ANSWERS, wait: float = 0.0
+    ) -> AnswerPage:
+        """Answers after a cursor; waits up to ``wait`` seconds for the first one."""
+        deadline = time.monotonic() + wait
+        while True:
+            record = self._core.metastore.query(id)
+            found = _first(self._core.answers.read(record, cursor), limit)
+            remaining = deadline - time.monotonic()
+            ended = record.state in ("deleted", "failed")
+            if found or ended or remaining <= 0:
+                last = found[-1].cursor if found else cursor or "1.0"
+                return AnswerPage(found, last, ended and not found)
+            self._core.answers.wait(min(remaining, LOOK_INTERVAL))
+
+    # The engine itself
+
+    def status(self) -> EngineStatus:
+        streams = tuple(self.streams())
+        core = self._core
+        phases: dict[str, float] = dict(core.firing.seconds)
+        for pipeline in core.pipelines.values():
+            for phase, seconds in pipeline.metrics.seconds.items():
+                phases[phase] = phases.get(phase, 0.0) + seconds
+        return EngineStatus(
+            home=str(self.home),
+            version=VERSION,
+            started_at=self.started_at,
+            epoch=core.metastore.current_epoch(),
+            queries=core.registry.running,
+            groups=core.registry.groups,
+            classes=core.registry.classes(),
+            streams=streams,
+            rows_per_second=sum(s.rows_per_second for s in streams),
+            fire_seconds=core.firing.last_seconds,
+            fires=core.firing.fires,
+            answer_rows=core.firing.answer_rows,
+            state_bytes=sum(p.buckets.bytes for p in core.pipelines.values()),
+            phases=phases,
+        )
+
+    def await_idle(self) -> None:
+        """Wait until the input that is there now is processed and every window it closed has fired."""
+        for running in list(self._running.values()):
+            running.await_batches()
+        self._core.fire_all()
+
+    def stop(self) -> None:
+        """Finish what runs and stop; a later engine on the same home goes on from here."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._commits.set()
+        self._changelog.stop()
+        for running in self._running.values():
+            running.stop()
+        self._firing.join()
+        self._core.close()
+        self._spark.stop()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.stop()
+
+    def _committed(self, pipeline: Pipeline) -> None:
+        self._commits.set()
+        self._core.answers.published()
+
+    def _fire_loop(self) -> None:
+        tidied = time.monotonic()
+        while not self._stopping.is_set():
+            self._commits.wait(LOOK_INTERVAL)
+            self._commits.clear()
+            try:
+                for pipeline in list(self._core.pipelines.values()):
+                    if not self._stopping.is_set() and self._core.firing.fire(pipeline):
+                        self._core.answers.published()
+                if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
+                    self._core.tidy(self.settings.answer_retention)
+                    tidied = time.monotonic()
+            except Exception as error:
+                self._fire_error = f"{type(error).__name__}: {error}"
+                self._stopping.wait(LOOK_INTERVAL)
+
+
+def _first(answers: Iterator[Answer], limit: int) -> list[Answer]:
+    found: list[Answer] = []
+    for answer in answers:
+        found.append(answer)
+        if len(found) >= limit:
+            break
+    return found
+
+
+def _check_id(id: str) -> None:
+    if not id or len(id) > 200 or not all(c.isalnum() or c in "-_." for c in id):
+        hint = "use letters, digits, -, _ and ., at most 200 of them"
+        raise EngineError("BAD_REQUEST", f"{id!r} is not an id for a query", hint=hint)
+
+
+def _query_status(record: QueryRecord) -> QueryStatus:
+    created = moment(record.created_at)
+    assert created is not None
+    return QueryStatus(
+        id=record.id,
+        owner=record.owner,
+        sql=record.sql,
+        state=record.state,
+        epoch=record.epoch,
+        created_at=created,
+        cut={record.stream: record.first_batch},
+        schema=tuple((out.name, str(out.type)) for out in record.query.outputs),
+        windows=record.windows,
+        answer_rows=record.answer_rows,
+        late_rows=record.late_rows,
+        failures=record.failures,
+        fired_to=moment(record.fired_to),
+        group=record.group,
+        reason=record.reason,
+    )
+
+
+class Query:
+    """A handle on one query; ``cut`` is the first micro-batch it sees, by stream."""
+
+    def __init__(self, engine: Engine, record: QueryRecord) -> None:
+        self._engine = engine
+        self.id = record.id
+        self.owner = record.owner
+        self.sql = record.sql
+        self.epoch = record.epoch
+        self.cut = {record.stream: record.first_batch}
+        self.schema: pa.Schema = schema_of(record.query)
+
+    def status(self) -> QueryStatus:
+        return _query_status(self._engine._core.metastore.query(self.id))
+
+    def read(self, cursor: str | None = None, limit: int = PAGE_ANSWERS, wait: float = 0.0) -> AnswerPage:
+        """A page of answers after a cursor; waits up to ``wait`` seconds for the first."""
+        return self._engine.read_answers(self.id, cursor, limit, wait)
+
+    def answers(self, cursor: str | None = None, timeout: float | None = None) -> Iterator[Answer]:
+        """Answers as they come, until the query is deleted and read to its end, or none comes for ``timeout`` seconds."""
+        while True:
+            page = self.read(cursor, wait=LOOK_INTERVAL if timeout is None else timeout)
+            yield from page.answers
+            cursor = page.cursor
+            if page.finished or (timeout is not None and not page.answers):
+                return
+
+    def delete(self) -> QueryStatus:
+        return self._engine.delete_query(self.id)
+
+    def __repr__(self) -> str:
+        return f"Query({self.id!r}, epoch={self.epoch}, sql={self.sql!r})"
