@@ -38,7 +38,9 @@ def batch_of(table: pa.Table, time: str = "time") -> Batch:
 
 def version_of(members: Sequence[Member], keys: tuple[Expression, ...] | None, version: int = 1) -> GroupVersion:
     found = tuple(dict.fromkeys(a for m in members for a in attributes(m.selection)))
-    measures: tuple[Measure, ...] = tuple(dict.fromkeys(x for m in members for a in m.aggregates for x in measures_of(a)))
+    measures: tuple[Measure, ...] = tuple(
+        dict.fromkeys(x for m in members for a in m.aggregates for x in measures_of(a))
+    )
     return GroupVersion("g", version, "s", keys, found, measures, tuple(members))
 
 
@@ -79,7 +81,9 @@ def window_ends(window: WindowSpec, time: int) -> Iterable[int]:
         end += window.slide
 
 
-def reference(member: Member, keys: Sequence[Expression], rows: Iterable[tuple[dict[str, Any], int | None]]) -> list[tuple[Any, ...]]:
+def reference(
+    member: Member, keys: Sequence[Expression], rows: Iterable[tuple[dict[str, Any], int | None]]
+) -> list[tuple[Any, ...]]:
     """Answer rows (keys, aggregates, window end) over rows with their batch's watermark."""
     assert member.window is not None
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
@@ -89,7 +93,9 @@ def reference(member: Member, keys: Sequence[Expression], rows: Iterable[tuple[d
         for end in window_ends(member.window, row["time"]):
             if watermark is None or watermark < end:
                 groups[(*(canonical(row[k.name]) for k in keys), end)].append(row)  # type: ignore[union-attr]
-    return [(*group[:-1], *(aggregate(a, mine) for a in member.aggregates), group[-1]) for group, mine in groups.items()]
+    return [
+        (*group[:-1], *(aggregate(a, mine) for a in member.aggregates), group[-1]) for group, mine in groups.items()
+    ]
 
 
 def canonical(value: Any) -> Any:
@@ -122,7 +128,9 @@ def _sum(call: Aggregate, values: list[Any]) -> Any:
     if call.function == "sum":
         return canonical(total) if floating else _fits(total, call.type)
     if call.type.kind == "decimal":
-        return WIDE.divide(Decimal(total), Decimal(len(values))).quantize(Decimal(1).scaleb(-call.type.scale), context=WIDE)
+        return WIDE.divide(Decimal(total), Decimal(len(values))).quantize(
+            Decimal(1).scaleb(-call.type.scale), context=WIDE
+        )
     return canonical(float(total) / len(values))
 
 

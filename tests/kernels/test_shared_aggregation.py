@@ -1,8 +1,8 @@
 """Ingest and fire together, without Spark, against brute force: random rows, queries, batches, versions and lateness.
 
-    batches     |--0--|--1--|--2--|        rows out of order, watermark after each
-    versions    |--v1-------|--v2-|        queries come and go between batches
-    answers     every query alone = every query among the others
+batches     |--0--|--1--|--2--|        rows out of order, watermark after each
+versions    |--v1-------|--v2-|        queries come and go between batches
+answers     every query alone = every query among the others
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def test_random_workload(seed: int) -> None:
         rows = _rows(rng, rng.randint(0, 40), 100 + number * 11)
         for member in alive:
             seen[member.query] += [(row, watermark) for row in rows]
-        for chunk in ([rows] if rng.random() < 0.5 else [rows[::2], rows[1::2]]):
+        for chunk in [rows] if rng.random() < 0.5 else [rows[::2], rows[1::2]]:
             for found in slice_cells(group, batch_of(_table(chunk)), watermark, Tally()):
                 stored = bucket.decode(bucket.encode(found.cells), len(group.version.measures))
                 pieces.append(Piece(group, found.start, found.end, watermark, stored))
@@ -185,16 +185,23 @@ def _compacted(pieces: list[Piece]) -> list[Piece]:
     for piece in pieces:
         found.setdefault((id(piece.group), piece.start, piece.end, piece.watermark), []).append(piece)
     return [
-        Piece(m[0].group, m[0].start, m[0].end, m[0].watermark, merge([p.cells for p in m], m[0].group.version.measures))
+        Piece(
+            m[0].group, m[0].start, m[0].end, m[0].watermark, merge([p.cells for p in m], m[0].group.version.measures)
+        )
         for m in found.values()
     ]
 
 
 def test_a_bucket_never_has_more_cells_than_queries_or_classes_allow() -> None:
-    members = [Member(f"q{i}", i, AnyOf((_between("i", i), _between("l", i))), WindowSpec(10, 10), (), None, ()) for i in range(3)]
+    members = [
+        Member(f"q{i}", i, AnyOf((_between("i", i), _between("l", i))), WindowSpec(10, 10), (), None, ())
+        for i in range(3)
+    ]
     group = Group(version_of(members, (COLUMNS["b"],)))
     assert group.by_query
-    table = _table([{**dict.fromkeys(TYPES), "i": i % 9, "l": i % 7, "b": i % 2 == 0, "time": i % 10} for i in range(500)])
+    table = _table(
+        [{**dict.fromkeys(TYPES), "i": i % 9, "l": i % 7, "b": i % 2 == 0, "time": i % 10} for i in range(500)]
+    )
     (found,) = slice_cells(group, batch_of(table), None, Tally())
     assert len(found.cells) <= len(members) * 2
     assert np.asarray(found.cells.label).max() < len(members)

@@ -370,6 +370,14 @@ def test_a_literal_that_decides_more_than_a_value(front: FrontEnd, analyzer: Cou
     assert analyzer.plans == 5
 
 
+def test_a_literal_that_is_refused_is_pointed_at_in_known_shapes(
+    front: FrontEnd, spark_analyzer: SparkAnalyzer
+) -> None:
+    texts = [f"SELECT date_trunc('{unit}', time) AS x FROM purchases" for unit in ("DAY", "HOUR", "MINUTE", "nonsense")]
+    for text in texts:
+        assert outcome(front, text) == outcome(FrontEnd(spark_analyzer, lambda: STREAMS), text)
+
+
 def test_a_changed_stream_is_compiled_again(analyzer: CountingAnalyzer, spark_analyzer: SparkAnalyzer) -> None:
     streams = {"things": Stream("things", (Field("t", TIMESTAMP), Field("a", INTEGER)), "t", 0)}
     front = FrontEnd(analyzer, lambda: streams)

@@ -14,9 +14,10 @@ FIELDS_MAX = 500
 WINDOW_MAX = 10
 KEYS = 1000
 
-# The first query drawn from this seed has a tumbling window, the kind that costs plain Spark least: a sliding one makes it copy
-# every row. So the comparison at one query flatters nobody.
-DEFAULT_SEED = 4
+# Chosen by what it draws, before anything was measured with it. Its first query has a tumbling window that half of the rows pass:
+# sliding windows make plain Spark copy every row, so this is the kind that suits it best and the comparison at one query
+# flatters nobody. Its first twenty have the workload's mean overlap (2.2 windows a row), as the comparison at twenty needs.
+DEFAULT_SEED = 1953
 
 
 @dataclass(frozen=True, slots=True)

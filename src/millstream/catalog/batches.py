@@ -9,7 +9,7 @@ from sqlalchemy import Row, bindparam, delete, func, insert, select, update
 from millstream.catalog import tables as t
 from millstream.catalog.database import Transaction
 from millstream.catalog.files import add_answers, add_buckets, add_dead_letters
-from millstream.catalog.frontier import end_deleting
+from millstream.catalog.frontier import end_deleting, stop_broken
 from millstream.catalog.records import DELETING, END_OF_TIME, LIVE, START_OF_TIME
 from millstream.catalog.statements import add_counters
 from millstream.errors import CatalogError, EngineError
@@ -118,6 +118,7 @@ def _record(tx: Transaction, plan: IngestPlan, result: BatchResult) -> None:
     add_answers(tx, plan.stream, result.answers, plan.batch)
     add_dead_letters(tx, plan.stream, plan.batch, result.rejects)
     add_counters(tx, rows=result.rows_by_query, late=result.late_by_query, failures=result.failures_by_query)
+    stop_broken(tx, result.broken)
 
 
 def _brought(tx: Transaction, stream: str, batch: int, watermark: int | None, max_time: int | None) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, or_, select, update
 from millstream.catalog import tables as t
 from millstream.catalog.database import Transaction
 from millstream.catalog.files import add_answers, add_buckets, remove_buckets
-from millstream.catalog.records import DELETED, DELETING, LIVE, Fire, Frontier
+from millstream.catalog.records import DELETED, DELETING, FAILED, LIVE, Fire, Frontier
 from millstream.catalog.statements import add_counters, chunks
 from millstream.errors import EngineError
 
@@ -49,9 +49,17 @@ def commit_fire(tx: Transaction, fire: Fire) -> None:
     result = fire.result
     add_answers(tx, fire.stream, result.answers)
     add_counters(tx, windows=result.windows_by_query, rows=result.rows_by_query, failures=result.failures_by_query)
+    stop_broken(tx, result.broken)
     remove_buckets(tx, result.replaced)
     add_buckets(tx, result.compacted)
     end_deleting(tx, fire.stream)
+
+
+def stop_broken(tx: Transaction, broken: Mapping[str, str]) -> None:
+    """Stop queries that cannot be evaluated; each keeps its first reason, and its answers so far."""
+    for id, reason in broken.items():
+        values = {"state": FAILED, "reason": reason, "ended_at": tx.now}
+        tx.connection.execute(update(t.queries).where(_q.id == id, _q.state.in_(LIVE)).values(**values))
 
 
 def end_deleting(tx: Transaction, stream: str) -> None:

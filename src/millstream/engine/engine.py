@@ -78,9 +78,7 @@ class Engine:
             self._spark.stop()
             raise
         self._core.sweep()
-        self._changelog = Changelog(
-            self._core.registry, self.settings.seal_delay / 1e6, self.settings.seal_requests
-        )
+        self._changelog = Changelog(self._core.registry, self.settings.seal_delay / 1e6, self.settings.seal_requests)
         self._firing = threading.Thread(target=self._fire_loop, name="millstream-fire", daemon=True)
         self._firing.start()
         self._resume()

@@ -102,6 +102,8 @@ class Firing:
             items = [self._item(pipeline, group, queries, lowest, watermark) for group, queries in due.by_group.items()]
             result = self._answers(pipeline, [item for item in items if item.buckets])
             self._metastore.commit_fire(Fire(pipeline.stream.name, due.moves, result))
+            if result.broken:
+                self._registry.remove(list(result.broken))
             self._clean_up(pipeline, result, lowest)
             self.last_seconds = time.monotonic() - started
             self.seconds["fire"] += self.last_seconds
@@ -183,6 +185,7 @@ def _together(results: Sequence[FireResult]) -> FireResult:
         added("windows_by_query"),
         added("rows_by_query"),
         added("failures_by_query"),
+        {query: reason for r in results for query, reason in r.broken.items()},
         tuple(f for r in results for f in r.compacted),
         tuple(b for r in results for b in r.replaced),
     )

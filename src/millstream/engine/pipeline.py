@@ -82,6 +82,8 @@ class Pipeline:
         versions = self._registry.versions(plan.epoch, self.stream.name)
         result = ingest(IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions))
         watermark = self._metastore.commit_batch(plan, result)
+        if result.broken:
+            self._registry.remove(list(result.broken))
         self.buckets.add(result.files)
         self.watermark = watermark
         self.metrics.add(result.rows, time.monotonic() - started, result)

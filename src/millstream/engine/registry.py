@@ -199,4 +199,3 @@ class Registry:
             self._counted = {k: n for k, n in self._counted.items() if k[0] != version.group}
             self._counted[key] = table_of(version).classes
         return self._counted[key]
-

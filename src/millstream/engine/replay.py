@@ -178,7 +178,9 @@ class _Replay:
                 }
         queries |= {name: {"error": error.as_dict()} for name, error in self.errors.items()}
         summary = self._summary(queries, time.monotonic() - started)
-        (self.out / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        (self.out / "summary.json").write_text(
+            json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         return summary
 
     def _tables(self) -> dict[str, list[pa.Table]]:
@@ -218,4 +220,3 @@ def _write_parquet(path: Path, schema: pa.Schema, tables: Sequence[pa.Table]) ->
         if tables:
             rows = pa.concat_tables(tables)
             writer.write_table(pa.Table.from_arrays(rows.columns, schema=schema))
-

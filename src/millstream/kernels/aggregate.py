@@ -133,7 +133,9 @@ def rank(columns: Sequence[pa.Array]) -> tuple[list[IntArray], pa.Array]:
 def unrank(kind: str, ranks: npt.NDArray[Any], values: pa.Array) -> pa.Array:
     """The values of ranks; NULL where a plane still holds its identity."""
     none = ranks == identity(kind, np.int64, 1)[0]
-    return values.take(pa.array(np.where(none, 0, ranks), mask=none)) if len(values) else pa.nulls(len(ranks), values.type)
+    return (
+        values.take(pa.array(np.where(none, 0, ranks), mask=none)) if len(values) else pa.nulls(len(ranks), values.type)
+    )
 
 
 def plane_kinds(measure: Measure, planes: int) -> tuple[str, ...]:

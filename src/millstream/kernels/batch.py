@@ -100,6 +100,8 @@ class Batch:
     def __init__(self, table: pa.Table, times: IntArray, evaluator: Evaluates) -> None:
         self.table = table
         self.times = times
+        # Expressions that could not be evaluated, with the reason; they are NULL, and their queries are stopped.
+        self.broken: dict[Expression, str] = {}
         self._evaluator = evaluator
         self._values: dict[Expression, Evaluated] = {}
         self._numbers: dict[Expression, Numbers] = {}
@@ -115,7 +117,17 @@ class Batch:
     def prepare(self, expressions: Iterable[Expression]) -> None:
         missing = [e for e in dict.fromkeys(expressions) if e not in self._values]
         if missing:
-            self._values.update(zip(missing, self._evaluator.evaluate_counted(self.table, missing), strict=True))
+            self._values.update(zip(missing, self._evaluate(missing), strict=True))
+
+    def _evaluate(self, expressions: list[Expression]) -> list[Evaluated]:
+        """All at once; if that fails, one by one, so that a query whose expression breaks the evaluator breaks alone."""
+        try:
+            return self._evaluator.evaluate_counted(self.table, expressions)
+        except Exception as error:
+            if len(expressions) > 1:
+                return [found for e in expressions for found in self._evaluate([e])]
+            self.broken[expressions[0]] = f"{type(error).__name__}: {error}"
+            return [Evaluated(pa.nulls(self.table.num_rows, expressions[0].type.arrow), None)]
 
     def value(self, expression: Expression) -> pa.Array:
         self.prepare((expression,))

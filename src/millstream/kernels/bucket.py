@@ -52,7 +52,11 @@ def _stored(plane: Plane) -> pa.Array:
 
 def encode(cells: Cells) -> pa.Buffer:
     """The bucket's bytes; ``decode`` gives the cells back."""
-    columns: dict[str, pa.Array] = {"key": _narrow(cells.key), "label": _narrow(cells.label), "rows": _narrow(cells.rows)}
+    columns: dict[str, pa.Array] = {
+        "key": _narrow(cells.key),
+        "label": _narrow(cells.label),
+        "rows": _narrow(cells.rows),
+    }
     for index, planes in enumerate(cells.partials):
         for number, plane in enumerate(planes or ()):
             columns[f"{index}.{number}"] = _stored(plane)

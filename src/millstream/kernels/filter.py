@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from millstream.kernels.batch import Batch, Evaluates
 from millstream.kernels.group import Group
-from millstream.kernels.ingest import Tally, count_selection_failures
+from millstream.kernels.ingest import Tally, blame, count_selection_failures
 
 
 def select_rows(group: Group, batch: Batch, evaluator: Evaluates, tally: Tally) -> dict[str, tuple[pa.Array, ...]]:
@@ -17,6 +17,7 @@ def select_rows(group: Group, batch: Batch, evaluator: Evaluates, tally: Tally) 
     wanted = np.flatnonzero(classes < group.table.classes)
     chosen = Batch(batch.table.take(pa.array(wanted)), batch.times[wanted], evaluator)
     chosen.prepare(group.projected)
+    blame(group, chosen.broken, tally)
     classes = classes[wanted]
     found: dict[str, tuple[pa.Array, ...]] = {}
     for index, member in enumerate(group.version.members):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from millstream.kernels.group import Group
 from millstream.kernels.keys import align, take
 from millstream.kernels.rest import Shape, parameter_columns, run, shape_of
 from millstream.kernels.results import finish
-from millstream.model.expression import Expression, Literal
+from millstream.model.expression import Literal
 from millstream.model.group import Measure, Member, measures_of
 from millstream.model.query import WINDOW_END, WINDOW_START, WindowSpec, aggregate_column, key_column
 from millstream.model.types import DataType
@@ -64,6 +64,8 @@ class Fired:
     windows: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+    # Queries whose rest cannot be evaluated, with the reason.
+    broken: dict[str, str] = field(default_factory=dict)
 
 
 # (start, end, watermark): a bucket whose batch was planned when the slice was still open counts in every window (watermark None);
@@ -89,7 +91,7 @@ def fire(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType, evalu
         matrices = _matrices(due, ranked, numbers, slices, (first, last), measures)
         for cohort, bag in zip(cohorts, collected, strict=True):
             _windows(cohort, matrices, slices, measures, first, bag)
-    _answer(collected, measures, values, keys, key_values, time_type, evaluator, fired)
+    _answer(collected, values, key_values, time_type, evaluator, fired)
     return fired
 
 
@@ -213,7 +215,8 @@ def _within(cells: Cells, number: IntArray, first: int, last: int) -> Cells:
 
 def _both(left: Dense, right: Dense, measures: Sequence[Measure]) -> Dense:
     planes = [
-        _add_planes(measure, mine, other) for measure, mine, other in zip(measures, left.planes, right.planes, strict=True)
+        _add_planes(measure, mine, other)
+        for measure, mine, other in zip(measures, left.planes, right.planes, strict=True)
     ]
     return Dense(left.rows + right.rows, planes)
 
@@ -261,7 +264,9 @@ def _windows(
         where = (cohort.places[query], key)
         for measure in needed:
             index = measures.index(measure)
-            bag.planes.setdefault(measure, []).append(_sum_planes(measure, [matrices[s].planes[index] for s in inside], where))
+            bag.planes.setdefault(measure, []).append(
+                _sum_planes(measure, [matrices[s].planes[index] for s in inside], where)
+            )
 
 
 def window_ends(window: WindowSpec, slices: Sequence[SliceId], after: int, upto: int) -> Iterator[int]:
@@ -301,9 +306,7 @@ def _at(measure: Measure, planes: list[Matrix], where: tuple[IntArray, IntArray]
 
 def _answer(
     collected: Sequence[_Collected],
-    measures: Sequence[Measure],
     values: dict[Measure, pa.Array],
-    keys: tuple[Expression, ...],
     key_values: tuple[pa.Array, ...],
     time_type: DataType,
     evaluator: Evaluates,
@@ -314,9 +317,52 @@ def _answer(
         if bag.query:
             by_shape.setdefault(bag.cohort.shape, []).append(bag)
     for shape, bags in by_shape.items():
-        part = _shape_part(shape, bags, values, keys, key_values, time_type, evaluator, fired)
-        if part.ranges:
-            fired.parts.append(part)
+        fired.parts += _parts(shape, bags, values, key_values, time_type, evaluator, fired)
+
+
+def _parts(
+    shape: Shape,
+    bags: list[_Collected],
+    values: dict[Measure, pa.Array],
+    key_values: tuple[pa.Array, ...],
+    time_type: DataType,
+    evaluator: Evaluates,
+    fired: Fired,
+) -> list[Part]:
+    """The answers of all queries of a shape; if that fails, query by query, so that one breaks alone."""
+    try:
+        part = _shape_part(shape, bags, values, key_values, time_type, evaluator, fired)
+        return [part] if part.ranges else []
+    except Exception as error:
+        queries = [(bag, place) for bag in bags for place in range(len(bag.cohort.members))]
+        if len(queries) == 1:
+            fired.broken[queries[0][0].cohort.members[0].member.query] = f"{type(error).__name__}: {error}"
+            return []
+        alone = [_only(bag, place) for bag, place in queries]
+        found = (_parts(shape, [b], values, key_values, time_type, evaluator, fired) for b in alone if b.query)
+        return [part for parts in found for part in parts]
+
+
+def _only(bag: _Collected, place: int) -> _Collected:
+    """The rows of one query of a cohort."""
+    cohort = bag.cohort
+    one = replace(
+        cohort,
+        members=cohort.members[place : place + 1],
+        places=cohort.places[place : place + 1],
+        constants=cohort.constants[place : place + 1],
+    )
+    mine = _Collected(one)
+    for index, query in enumerate(bag.query):
+        where = np.flatnonzero(query == place)
+        if len(where):
+            mine.query.append(np.zeros(len(where), np.int64))
+            mine.end.append(bag.end[index][where])
+            mine.key.append(bag.key[index][where])
+            mine.rows.append(bag.rows[index][where])
+            for measure, windows in bag.planes.items():
+                mine.planes.setdefault(measure, []).append([plane[where] for plane in windows[index]])
+    return mine
 
 
 @dataclass(frozen=True)
@@ -332,7 +378,6 @@ def _shape_part(
     shape: Shape,
     bags: list[_Collected],
     values: dict[Measure, pa.Array],
-    keys: tuple[Expression, ...],
     key_values: tuple[pa.Array, ...],
     time_type: DataType,
     evaluator: Evaluates,
@@ -392,7 +437,8 @@ def _joined(measure: Measure, parts: list[list[Matrix]]) -> list[Matrix]:
     kinds = plane_kinds(measure, width)
     zero = {"fadd": np.float64, "add": np.int64}
     return [
-        np.concatenate([p[i] if i < len(p) else np.zeros(len(p[0]), zero[kinds[i]]) for p in parts]) for i in range(width)
+        np.concatenate([p[i] if i < len(p) else np.zeros(len(p[0]), zero[kinds[i]]) for p in parts])
+        for i in range(width)
     ]
 
 

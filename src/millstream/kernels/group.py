@@ -91,6 +91,15 @@ class Group:
                 users.setdefault(expression, []).append(member.query)
         return users
 
+    @cached_property
+    def users_of_projected(self) -> dict[Expression, list[str]]:
+        """Which queries without a window have an expression among their outputs."""
+        users: dict[Expression, list[str]] = {}
+        for member in self.version.members if not self.version.windowed else ():
+            for expression in dict.fromkeys(out.expression for out in member.outputs):
+                users.setdefault(expression, []).append(member.query)
+        return users
+
     def last_end(self, start: int) -> int:
         """The largest end of a member's window that contains the slice starting at ``start``."""
         return max(_last_end(window, start) for window in self.windows)

@@ -9,7 +9,7 @@ query wants. Where codes would span far more cells than there are rows, the code
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,7 @@ from millstream.kernels.batch import Batch
 from millstream.kernels.bucket import Cells, pick
 from millstream.kernels.dense import Labels, lay_out, per_query, to_ranks
 from millstream.kernels.group import Group
+from millstream.model.expression import Expression
 from millstream.model.query import WindowSpec
 
 IntArray = npt.NDArray[np.int64]
@@ -39,6 +40,8 @@ class Tally:
     late: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
+    # Queries that must be stopped, with the reason.
+    broken: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,17 @@ def count_argument_failures(group: Group, batch: Batch, tally: Tally) -> None:
                 tally.failures.update({member: count} if count else {})
 
 
-def late_rows(times: IntArray, watermark: int | None, windows: Sequence[WindowSpec]) -> tuple[dict[WindowSpec, int], int]:
+def blame(group: Group, broken: Mapping[Expression, str], tally: Tally) -> None:
+    """Find the queries of a group that use an expression which cannot be evaluated."""
+    for expression, reason in broken.items():
+        for users in (group.users_of_selected, group.users_of_accumulated, group.users_of_projected):
+            for query in users.get(expression, ()):
+                tally.broken.setdefault(query, reason)
+
+
+def late_rows(
+    times: IntArray, watermark: int | None, windows: Sequence[WindowSpec]
+) -> tuple[dict[WindowSpec, int], int]:
     """How many rows lie in a closed window, for each window and for any of them.
 
     A row is late for a window iff the window's end is at or below the watermark; the first window to contain it closes first.

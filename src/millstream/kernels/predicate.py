@@ -60,7 +60,10 @@ def _normal(node: Expression, positive: bool, fold: Fold) -> Selection:
             return _all(items) if (node.op == "And") == positive else _any(items)
         if node.op == "Between":
             value, low, high = node.args
-            both = (Call("GreaterThanOrEqual", (value, low), node.type), Call("LessThanOrEqual", (value, high), node.type))
+            both = (
+                Call("GreaterThanOrEqual", (value, low), node.type),
+                Call("LessThanOrEqual", (value, high), node.type),
+            )
             return _normal(Call("And", both, node.type), positive, fold)
     if not columns(node):
         return EVERYTHING if fold(node) is positive else NOTHING
@@ -273,5 +276,3 @@ def _double_bounds(value: float) -> tuple[_Edge, _Edge]:
         return math.nan, _TOP
     value += 0.0  # -0.0 and 0.0 are one value
     return value, math.nan if value == math.inf else math.nextafter(value, math.inf)
-
-

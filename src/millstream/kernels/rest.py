@@ -112,7 +112,9 @@ def parameter_columns(constants: Sequence[Sequence[Literal]], lengths: Sequence[
         return {}
     columns = {}
     for index in range(len(constants[0])):
-        values = pa.array([scalar(mine[index].value, mine[index].type) for mine in constants], constants[0][index].type.arrow)
+        values = pa.array(
+            [scalar(mine[index].value, mine[index].type) for mine in constants], constants[0][index].type.arrow
+        )
         columns[f"#p{index}"] = values.take(pa.array(np.repeat(np.arange(len(constants)), lengths)))
     return columns
 

@@ -158,7 +158,9 @@ def _quick_average(limbs: Sequence[Matrix], count: IntArray, scale: int) -> IntA
     return signed
 
 
-def _slow_average(aggregate: Aggregate, limbs: Sequence[Matrix], count: IntArray, empty: npt.NDArray[np.bool_]) -> Result:
+def _slow_average(
+    aggregate: Aggregate, limbs: Sequence[Matrix], count: IntArray, empty: npt.NDArray[np.bool_]
+) -> Result:
     assert aggregate.argument is not None
     unit = Decimal(1).scaleb(-aggregate.type.scale)
     # Spark adds up in decimal(p + 10, s): a sum beyond that fails before it is divided.

@@ -71,6 +71,8 @@ class BatchResult:
     late_by_query: dict[str, int] = field(default_factory=dict)
     failures_by_query: dict[str, int] = field(default_factory=dict)
     rows_by_query: dict[str, int] = field(default_factory=dict)
+    # Queries whose expressions could not be evaluated, with the reason: they are stopped with the commit.
+    broken: dict[str, str] = field(default_factory=dict)
     seconds_by_phase: dict[str, float] = field(default_factory=dict)
 
 
@@ -82,6 +84,8 @@ class FireResult:
     windows_by_query: dict[str, int] = field(default_factory=dict)
     rows_by_query: dict[str, int] = field(default_factory=dict)
     failures_by_query: dict[str, int] = field(default_factory=dict)
+    # Queries whose rest could not be evaluated, with the reason: they are stopped with the commit.
+    broken: dict[str, str] = field(default_factory=dict)
     # Compaction: files written in place of buckets, and the (path, offset) of the buckets they replace.
     compacted: tuple[BucketFile, ...] = ()
     replaced: tuple[tuple[str, int], ...] = ()

@@ -137,7 +137,10 @@ def _cost(sketch: Sketch, members: int, planes: int, statistics: Statistics) -> 
 def _expected(thresholds: Mapping[Attribute, set[Bound]]) -> int:
     """Classes to reckon with: queries to come will bring constants of their own, so an attribute that is compared has many
     intervals soon, and two of them span a large grid even if the first queries cut it only twice."""
-    sizes = (len(bounds) + 2 if a.domain == "boolean" else max(len(bounds) + 2, EXPECTED_INTERVALS) for a, bounds in thresholds.items())
+    sizes = (
+        len(bounds) + 2 if a.domain == "boolean" else max(len(bounds) + 2, EXPECTED_INTERVALS)
+        for a, bounds in thresholds.items()
+    )
     return math.prod(sizes)
 
 

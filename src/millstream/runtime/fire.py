@@ -69,6 +69,7 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     windows: dict[str, int] = {}
     rows: dict[str, int] = {}
     failures: dict[str, int] = {}
+    broken: dict[str, str] = {}
     replaced: list[tuple[str, int]] = []
     compacted: list[tuple[Bucket, BucketRef, pa.Buffer]] = []
     seconds: dict[str, float] = defaultdict(float)
@@ -84,13 +85,14 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
         windows |= fired.windows
         rows |= fired.rows
         failures |= fired.failures
+        broken |= fired.broken
         if item.compact:
             _compact(item, pieces, compacted, replaced)
     started = time.perf_counter()
     answers = write_answers(task.home, f"{task.stream}-fire", parts)
     files = _write_compacted(task, compacted)
     seconds["fire: write"] += time.perf_counter() - started
-    return FireResult(answers, windows, rows, failures, files, tuple(replaced)), dict(seconds)
+    return FireResult(answers, windows, rows, failures, broken, files, tuple(replaced)), dict(seconds)
 
 
 def read_pieces(home: Home, item: FireItem) -> list[Piece]:
@@ -139,7 +141,9 @@ def _compact(
         replaced += [(ref.path, ref.offset) for ref, _ in found]
 
 
-def _write_compacted(task: FireTask, compacted: Sequence[tuple[Bucket, BucketRef, pa.Buffer]]) -> tuple[BucketFile, ...]:
+def _write_compacted(
+    task: FireTask, compacted: Sequence[tuple[Bucket, BucketRef, pa.Buffer]]
+) -> tuple[BucketFile, ...]:
     """One file for each watermark, since that is kept by file."""
     by_plan: dict[tuple[int, int | None], list[tuple[Bucket, pa.Buffer]]] = defaultdict(list)
     for place, newest, data in compacted:

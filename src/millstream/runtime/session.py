@@ -54,7 +54,7 @@ def quieten(spark: SparkSession) -> None:
 def check_session(spark: SparkSession) -> None:
     """Refuse a session whose settings would give other answers, naming the value to set."""
     for key, (wanted, reason) in REQUIRED.items():
-        value = spark.conf.get(key, "")
+        value = spark.conf.get(key)
         if str(value).lower() != wanted.lower() and not (key.endswith("timeZone") and value in ("Etc/UTC", "Z", "GMT")):
             raise EngineError(
                 "BAD_SESSION",

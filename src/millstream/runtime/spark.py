@@ -80,7 +80,9 @@ class Running:
         # Held while the callback runs: stopping a query in the middle of a job can end in a StackOverflowError inside Spark.
         self._busy = threading.Lock()
         self._error: str | None = None
-        writer = source.dataframe(spark.session).writeStream.foreachBatch(self._callback).queryName(f"millstream {name}")
+        writer = (
+            source.dataframe(spark.session).writeStream.foreachBatch(self._callback).queryName(f"millstream {name}")
+        )
         writer = writer.option("checkpointLocation", checkpoint)
         self._query: StreamingQuery = writer.trigger(processingTime=f"{interval // 1000} milliseconds").start()
 

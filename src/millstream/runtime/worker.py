@@ -24,7 +24,7 @@ from millstream.kernels.batch import Batch
 from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.filter import select_rows
 from millstream.kernels.group import Group, expressions
-from millstream.kernels.ingest import SliceCells, Tally, late_rows, slice_cells
+from millstream.kernels.ingest import SliceCells, Tally, blame, late_rows, slice_cells
 from millstream.kernels.merge import merge
 from millstream.model import codec
 from millstream.model.expression import columns
@@ -102,7 +102,9 @@ def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> Batch
     return result
 
 
-def _timed(items: Iterable[Chunk | SourceError], seconds: dict[str, float], phase: str) -> Iterator[Chunk | SourceError]:
+def _timed(
+    items: Iterable[Chunk | SourceError], seconds: dict[str, float], phase: str
+) -> Iterator[Chunk | SourceError]:
     iterator = iter(items)
     while True:
         started = time.perf_counter()
@@ -133,6 +135,8 @@ def _ingest(work: _Work, chunk: Chunk) -> None:
     work.late += late
     work.late_by_window.update(by_window)
     for number, group in enumerate(work.groups):
+        if batch.broken:
+            blame(group, batch.broken, work.tally)
         if group.version.windowed:
             for found in slice_cells(group, batch, work.task.watermark, work.tally):
                 work.slices[number, found.start, found.end].append(found)
@@ -166,7 +170,9 @@ def _admit(work: _Work, chunk: Chunk) -> tuple[pa.Table, IntArray]:
 def _reject(work: _Work, chunk: Chunk, places: IntArray, valid: npt.NDArray[np.bool_]) -> None:
     stream = work.task.stream
     reasons = [
-        f"the event time {stream.time!r} is ahead of the clock" if valid[i] else f"the event time {stream.time!r} is missing"
+        f"the event time {stream.time!r} is ahead of the clock"
+        if valid[i]
+        else f"the event time {stream.time!r} is missing"
         for i in places
     ]
     rows = chunk.table.take(pa.array(places)).to_pylist()
@@ -196,6 +202,7 @@ def _write(work: _Work) -> BatchResult:
         late_by_query=dict(late),
         failures_by_query=dict(work.tally.failures),
         rows_by_query=dict(work.tally.rows),
+        broken=work.tally.broken,
         seconds_by_phase=dict(work.seconds),
     )
 
@@ -270,10 +277,9 @@ def merged(results: Sequence[BatchResult]) -> BatchResult:
         late_by_query=_sums(r.late_by_query for r in results),
         failures_by_query=_sums(r.failures_by_query for r in results),
         rows_by_query=_sums(r.rows_by_query for r in results),
+        broken={query: reason for r in results for query, reason in r.broken.items()},
         seconds_by_phase=_sums(r.seconds_by_phase for r in results),
     )
-
-
 
 
 Number = TypeVar("Number", int, float)

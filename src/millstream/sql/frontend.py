@@ -99,7 +99,11 @@ class FrontEnd:
             entry = self._learn(entry, streams)
         if entry.template is None:
             return self._analyse(sql, shape, spec, streams)
-        return self._bind(entry.template, sql, shape, spec)
+        try:
+            return self._bind(entry.template, sql, shape, spec)
+        except (SqlError, Refusal):
+            # Some functions of the verified table take only certain literals: the analysis knows the place of the error.
+            return self._analyse(sql, shape, spec, streams)
 
     # The cache.
 
@@ -153,7 +157,6 @@ class FrontEnd:
 
     def _bind(self, template: Template, sql: str, shape: Shape, spec: WindowSpec | None) -> LogicalQuery:
         query = bind(template, sql, shape.constants, spec if template.query.window else None)
-        # Some functions of the verified table take only certain literals.
         check_query(query)
         if named_by_text(template, shape.constants):
             return query
