@@ -128,6 +128,15 @@ def test_a_commit_records_everything_once(store: Metastore) -> None:
     assert counters == {"q1": (0, 0, 3, 1), "q2": (0, 9, 0, 0)}
 
 
+def test_a_commit_stops_the_queries_that_it_could_not_evaluate(store: Metastore) -> None:
+    store.seal(create("q1", "q2"))
+    run(store, 0, max_time=10, broken={"q1": "no such function"})
+    assert [(query.state, query.reason) for query in store.queries()] == [
+        ("failed", "no such function"),
+        ("running", None),
+    ]
+
+
 def test_a_flush_closes_all_time_after_the_last_batch(store: Metastore) -> None:
     store.seal(create("q"))
     run(store, 0, max_time=10)

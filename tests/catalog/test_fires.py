@@ -11,8 +11,10 @@ from tests.catalog.builders import (
     bucket,
     bucket_file,
     create,
+    new,
     run,
     stream,
+    unwindowed,
 )
 
 from millstream.catalog.metastore import END_OF_TIME, START_OF_TIME, Change, Fire, Metastore
@@ -111,6 +113,29 @@ def test_a_fire_under_way_may_finish_for_a_query_that_failed(store: Metastore) -
     store.set_failed("q1", "too slow")
     fire(store, {"q1": (START_OF_TIME, 10 * SECOND), "q2": (START_OF_TIME, 10 * SECOND)})
     assert [query.state for query in store.queries()] == ["failed", "running"]
+
+
+def test_a_fire_stops_the_queries_that_it_could_not_evaluate(store: Metastore) -> None:
+    store.seal(create("q1", "q2", "q3"))
+    run(store, 0, max_time=12)
+    store.set_failed("q3", "first reason")
+    moves = dict.fromkeys(("q1", "q2"), (START_OF_TIME, 10 * SECOND))
+    fire(store, moves, FireResult(broken={"q1": "no such function", "q3": "later reason", "nobody": "?"}))
+    states = {query.id: (query.state, query.reason, query.fired_to) for query in store.queries()}
+    assert states == {
+        "q1": ("failed", "no such function", 10 * SECOND),
+        "q2": ("running", None, 10 * SECOND),
+        "q3": ("failed", "first reason", START_OF_TIME),
+    }
+
+
+def test_frontiers_are_those_of_live_queries_with_windows(store: Metastore) -> None:
+    store.seal(Change(creates=(new("f", unwindowed()), new("q1"), new("q2"), new("q3"))))
+    run(store, 0, max_time=12)
+    store.set_failed("q3", "broken")
+    store.seal(Change(deletes=("q2",)))
+    found = {frontier.query: (frontier.fired_to, frontier.closes_at) for frontier in store.frontiers(STREAM)}
+    assert found == {"q1": (START_OF_TIME, None), "q2": (START_OF_TIME, 10 * SECOND)}
 
 
 def test_a_flush_fires_everything(store: Metastore) -> None:

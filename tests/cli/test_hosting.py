@@ -8,10 +8,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.server.fake import FakeEngine
 
-from millstream.cli.hosting import spark_log, stop_signals
+from millstream.cli.hosting import open_streams, spark_log, stop_signals
+from millstream.config import StreamDefinition
 
 
 def test_what_child_processes_print_goes_to_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -48,3 +51,14 @@ def test_outside_the_main_thread_there_is_only_the_event() -> None:
     thread.start()
     thread.join()
     assert seen == [False]
+
+
+def test_a_known_stream_keeps_its_definition_and_differences_are_told(home: Path) -> None:
+    engine: Any = FakeEngine(home)
+    same = StreamDefinition("purchases", "time", 5_000_000, None, (("kind", "generator"),))
+    assert open_streams(engine, (same,)) == []
+    other = StreamDefinition("Purchases", "time", 0, None, (("kind", "files"),))
+    assert open_streams(engine, (other,)) == [
+        "stream Purchases keeps kind generator, with which it was created; the file says files",
+        "stream Purchases keeps lateness 5 seconds, with which it was created; the file says 0 seconds",
+    ]

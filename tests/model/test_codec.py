@@ -87,22 +87,33 @@ FILES = st.builds(
 ANSWERS = tuples(st.builds(AnswerFile, NAMES, *[INTEGERS] * 4))
 COUNTS = st.dictionaries(NAMES, INTEGERS, max_size=3)
 PLANS = st.builds(IngestPlan, NAMES, INTEGERS, INTEGERS, st.none() | INTEGERS, INTEGERS, NAMES)
+REASONS = st.dictionaries(NAMES, NAMES, max_size=3)
 BATCHES = st.builds(
     BatchResult,
-    INTEGERS,
-    INTEGERS,
-    st.none() | INTEGERS,
-    INTEGERS,
-    INTEGERS,
-    tuples(FILES),
-    ANSWERS,
-    tuples(NAMES),
-    COUNTS,
-    COUNTS,
-    COUNTS,
-    st.dictionaries(NAMES, FLOATS, max_size=3),
+    rows=INTEGERS,
+    bytes=INTEGERS,
+    max_time=st.none() | INTEGERS,
+    late_rows=INTEGERS,
+    rejected_rows=INTEGERS,
+    files=tuples(FILES),
+    answers=ANSWERS,
+    rejects=tuples(NAMES),
+    late_by_query=COUNTS,
+    failures_by_query=COUNTS,
+    rows_by_query=COUNTS,
+    broken=REASONS,
+    seconds_by_phase=st.dictionaries(NAMES, FLOATS, max_size=3),
 )
-FIRES = st.builds(FireResult, ANSWERS, COUNTS, COUNTS, COUNTS, tuples(FILES), tuples(st.tuples(NAMES, INTEGERS)))
+FIRES = st.builds(
+    FireResult,
+    answers=ANSWERS,
+    windows_by_query=COUNTS,
+    rows_by_query=COUNTS,
+    failures_by_query=COUNTS,
+    broken=REASONS,
+    compacted=tuples(FILES),
+    replaced=tuples(st.tuples(NAMES, INTEGERS)),
+)
 
 
 def types_of(value: object) -> object:

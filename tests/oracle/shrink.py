@@ -29,16 +29,26 @@ def shrink(workload: Workload, fails: Callable[[Workload], bool], attempts: int 
 
 def _smaller(workload: Workload) -> Iterator[Workload]:
     """Smaller workloads, those that save most first."""
-    if len(workload.queries) > 1:
-        half = len(workload.queries) // 2
-        for part in (workload.queries[:half], workload.queries[half:]):
-            yield replace(workload, queries=part)
+    yield from _fewer_queries(workload)
     if len(workload.streams) > 1 and len({q.stream for q in workload.queries}) == 1:
         yield replace(workload, streams=(workload.stream(workload.queries[0].stream),)).fitted()
     yield from _fewer_rows(workload)
-    if len(workload.queries) == 1:
-        for query in _simpler(workload.queries[0]):
-            yield replace(workload, queries=(query,))
+    for place, query in enumerate(workload.queries):
+        for simpler in _simpler(query):
+            yield replace(workload, queries=(*workload.queries[:place], simpler, *workload.queries[place + 1 :]))
+
+
+def _fewer_queries(workload: Workload) -> Iterator[Workload]:
+    """Without half of them, then without single ones: a failure may need two queries that share something."""
+    queries = workload.queries
+    if len(queries) < 2:
+        return
+    half = len(queries) // 2
+    for part in (queries[:half], queries[half:]):
+        yield replace(workload, queries=part)
+    if len(queries) > 2:
+        for query in queries:
+            yield replace(workload, queries=tuple(q for q in queries if q is not query))
 
 
 def _fewer_rows(workload: Workload) -> Iterator[Workload]:

@@ -118,7 +118,7 @@ def test_mistakes_are_seen(oracle: Oracle, honest: list[Workload], mistake: str)
     assert any("rows, expected" in mismatch.text for mismatch in found)
 
 
-@pytest.mark.parametrize("seed", [11, 12, 13])
+@pytest.mark.parametrize("seed", [11, 12])
 def test_the_twin_is_the_text_wherever_the_text_runs(oracle: Oracle, seed: int) -> None:
     """The rewriting into ``try_`` forms must not change what Spark answers without it."""
     drawn = Workload.from_seed(seed)

@@ -60,7 +60,7 @@ def _about_query(query: QueryCase, expected: Expected, out: Path, summary: dict[
     if not path.exists():
         return [f"no file {path.name}"]
     bounds = [item.sql.range.bound for item in query.items] if query.items[0].sql.engine != "*" else []
-    wrong = difference(expected.table, pq.read_table(path), bounds)
+    wrong = difference(expected.table, pq.ParquetFile(path).read(), bounds)
     texts = [str(wrong)] if wrong else []
     facts = {"answer_rows": expected.table.num_rows, "late_rows": expected.late_rows, "windows_fired": expected.windows}
     for name, value in facts.items():

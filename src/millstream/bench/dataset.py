@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from millstream.bench.workload import FIELDS_MAX, KEYS
-from millstream.sources.generators import AStreamGenerator
+from millstream.sources.generators import DEFAULT_START, MICROS, AStreamGenerator
 
-# Four row groups in a file of a million rows: both systems can divide a file among two cores without decoding a group twice.
+# Both systems can then divide a file of a million rows among two cores without decoding a row group twice.
 GROUPS_IN_FILE = 4
 
 
@@ -34,6 +35,12 @@ class Dataset:
 
     def path(self, number: int) -> Path:
         return Path(self.directory) / f"part-{number:05}.parquet"
+
+    def time_of(self, row: int) -> datetime:
+        """The event time of a row."""
+        return datetime.fromtimestamp(DEFAULT_START // MICROS, UTC) + timedelta(
+            microseconds=row * MICROS // self.density
+        )
 
     def files_for(self, rows: int) -> int:
         """How many files hold at least so many rows; never more than there are.

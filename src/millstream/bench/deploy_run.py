@@ -1,7 +1,7 @@
 """How long a create takes while data flow: to the sealed epoch, and to the first micro-batch planned with it.
 
-Requests are open loop: each has the moment at which it is due, and its latency counts from there, so a slow one does not
-make the others look better by holding them back.
+Requests are open loop: each has the moment at which it is due, and its latency counts from there, so a slow one does
+not make the others look better by holding them back.
 """
 
 from __future__ import annotations
@@ -179,4 +179,3 @@ class _Deployment:
             with self._lock:
                 found.planned.append(planned - due)
             query.delete()
-

@@ -9,13 +9,19 @@ from millstream.bench.dataset import Dataset
 from millstream.bench.journal import Fired
 from millstream.bench.measure import Commit, Summary, Throughput
 
+# How plain Spark can keep its state: maps in the driver's heap with snapshots, or RocksDB with a changelog.
+STATE_STORES = ("memory", "rocksdb")
+
 # Called with the share of the work that is done, and a few words.
 Tell = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A number of queries over the first ``files`` files of a dataset, taken ``files_per_batch`` at a time, several times over."""
+    """A number of queries over the first ``files`` files of a dataset, ``files_per_batch`` at a time, ``repeats``times.
+
+    ``checked_files``: how many of the files the first query's digest is about, where another system has fewer.
+    """
 
     dataset: Dataset
     files: int
@@ -23,10 +29,16 @@ class Cell:
     queries: int
     seed: int
     repeats: int
+    checked_files: int | None = None
 
     @property
     def rows(self) -> int:
         return self.files * self.dataset.file_rows
+
+    @property
+    def checked_rows(self) -> int:
+        files = self.files if self.checked_files is None else min(self.files, self.checked_files)
+        return files * self.dataset.file_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +49,7 @@ class MillstreamJob:
 
 @dataclass(frozen=True, slots=True)
 class PlainJob:
-    """``state_store`` is a name of ``plain_run.STATE_STORES``."""
+    """``state_store`` is one of ``STATE_STORES``."""
 
     cells: tuple[Cell, ...]
     workspace: str
@@ -46,8 +58,8 @@ class PlainJob:
 
 @dataclass(frozen=True, slots=True)
 class DeployJob:
-    """Creates while a generator brings ``rate`` rows a second: ``samples`` of them at each level of running queries, then a storm of
-    ``storm_rate`` creates a second for ``storm_seconds`` at the last level."""
+    """Creates while a generator brings ``rate`` rows a second: ``samples`` of them at each level of running queries,
+    then a storm of ``storm_rate`` creates a second for ``storm_seconds`` at the last level."""
 
     levels: tuple[int, ...]
     rate: int
@@ -71,7 +83,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class StateSize:
-    """Buckets of closed slices against what the two obvious layouts would hold. ``open_cells`` are those still being filled."""
+    """Buckets of closed slices against what the two obvious layouts would hold; ``open_cells`` still grow."""
 
     cells: int
     bytes: int
@@ -115,7 +127,7 @@ class CellResult:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Deployment latency beside ``running`` queries; ``lag`` is by how many seconds the stream was behind its rate at the end."""
+    """Deployment latency beside ``running`` queries; ``lag``: seconds the stream was behind its rate at the end."""
 
     running: int
     sealed: Summary

@@ -20,7 +20,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """``input_rate`` is rows a second of the stream; ``overall_rate`` counts every row once for each query it serves."""
+    """``input_rate`` is rows a second of the stream; ``overall_rate`` counts a row once for each query it serves."""
 
     queries: int
     rows: int
@@ -38,8 +38,8 @@ class Throughput:
 def throughput(commits: Sequence[Commit], readers: int, queries: int, end: float) -> Throughput:
     """The rate from the first commit at or after the end of the warm-up until ``end``, when all answers were published.
 
-    ``readers`` is how many times the input is read: once for all queries by Millstream, once for each by plain Spark. Their commits
-    are one sequence here, and ``rows`` is what is left of it after the warm-up, divided by the readers.
+    ``readers`` is how many times the input is read: once for all queries by Millstream, once for each by plain Spark.
+    Their commits are one sequence here, and ``rows`` is what is left of it after the warm-up, divided by the readers.
 
     >>> commits = [Commit(at, 100) for at in (10.0, 11.0, 12.0, 13.0)]
     >>> throughput(commits, readers=1, queries=5, end=13.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,7 @@ def _result(engine: Engine, journal: Journal, cell: Cell, first: str, end: float
         throughput=throughput(journal.commits, 1, cell.queries, end),
         commits=tuple(journal.commits),
         end=end,
-        first_query=_digest(engine, first),
+        first_query=_digest(engine, first, cell.dataset.time_of(cell.checked_rows - 1)),
         phases=dict(status.phases),
         fires=tuple(journal.fires),
         answer_rows=status.answer_rows,
@@ -100,14 +101,16 @@ def _result(engine: Engine, journal: Journal, cell: Cell, first: str, end: float
     )
 
 
-def _digest(engine: Engine, query: str) -> Digest:
+def _digest(engine: Engine, query: str, until: datetime) -> Digest:
+    """Of the windows that end by a time: those that the checked part of the input closes."""
     rows = total = 0
     cursor = None
     while True:
         page = engine.read_answers(query, cursor)
         for answer in page.answers:
-            rows += answer.table.num_rows
-            total += sum(answer.table["total"].to_pylist())
+            if answer.window_end is not None and answer.window_end <= until:
+                rows += answer.table.num_rows
+                total += sum(answer.table["total"].to_pylist())
         if not page.answers:
             return Digest(rows, total)
         cursor = page.cursor

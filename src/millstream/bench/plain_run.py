@@ -1,7 +1,7 @@
-"""Plain Spark's side of a throughput cell: one ``StreamingQuery`` for each query, with the same session settings and files.
+"""Plain Spark's side of a throughput cell: one ``StreamingQuery`` for each query, same session settings, same files.
 
-Tuned as one would: two shuffle partitions, no adaptive planning, the fast checkpoint files of the engine's own session, the
-state store that turns out faster, and output in append mode so that each window is written once.
+Tuned as one would: two shuffle partitions, no adaptive planning, the fast checkpoint files of the engine's own session,
+the state store that turns out faster, and output in append mode so that each window is written once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
-STATE_STORES: dict[str, dict[str, str]] = {
+STORE_SETTINGS: dict[str, dict[str, str]] = {
     "memory": {"spark.sql.streaming.stateStore.providerClass": f"{_STATE}.HDFSBackedStateStoreProvider"},
     "rocksdb": {
         "spark.sql.streaming.stateStore.providerClass": f"{_STATE}.RocksDBStateStoreProvider",
@@ -43,7 +43,7 @@ LOOK = 2.0
 def run_plain(job: PlainJob, tell: Tell) -> tuple[CellResult, ...]:
     """Measure the cells one after the other in one Spark session."""
     session = build_session("bench: plain Spark")
-    for name, value in STATE_STORES[job.state_store].items():
+    for name, value in STORE_SETTINGS[job.state_store].items():
         session.conf.set(name, value)
     session.conf.set("spark.sql.streaming.numRecentProgressUpdates", _KEPT_PROGRESS)
     try:
@@ -79,10 +79,10 @@ def _run(session: SparkSession, folder: Path, cell: Cell, tell: Tell) -> Run:
             running.append(_start(session.sql(query.sql), folder / str(number)))
         show_files(cell.dataset, cell.files, watched)
         _await(running, cell, tell)
-        reports = [_reports(query) for query in running]
+        reports = [_reports(one) for one in running]
     finally:
-        for query in running:
-            query.stop()
+        for one in running:
+            one.stop()
     commits = [Commit(_end(report), int(report["numInputRows"])) for mine in reports for report in mine]
     end = max(commit.at for commit in commits)
     measured = throughput(commits, cell.queries, cell.queries, end)

@@ -1,4 +1,4 @@
-"""A job in a process of its own, with a fresh Java machine: systems that are compared must not share cores or caches."""
+"""A job in a process of its own, with a fresh Java machine: compared systems share neither cores nor caches."""
 
 from __future__ import annotations
 

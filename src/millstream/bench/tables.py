@@ -75,7 +75,17 @@ def _spent(result: CellResult, phase: str) -> float:
 def _state(cells: Mapping[int, CellResult]) -> Any:
     if not cells:
         return None
-    columns = ("queries", "groups", "classes", "slices", "cells", "classes × keys", "queries × keys", "bytes", "bytes/cell")
+    columns = (
+        "queries",
+        "groups",
+        "classes",
+        "slices",
+        "cells",
+        "classes × keys",
+        "queries × keys",
+        "bytes",
+        "bytes/cell",
+    )
     rows = []
     for queries, result in sorted(cells.items()):
         run = result.best
@@ -98,8 +108,8 @@ def _deployment(found: DeployResult) -> Any:
     if found.storm is not None:
         storm = found.storm
         rate = f"{storm.achieved_rate:.0f}/s"
-        times = (storm.sealed.median, storm.sealed.p99)
-        rows.append((storm.running, rate, *map(_seconds, times), NONE, NONE, _seconds(storm.lag)))
+        sealed_times = (_seconds(storm.sealed.median), _seconds(storm.sealed.p99))
+        rows.append((storm.running, rate, *sealed_times, NONE, NONE, _seconds(storm.lag)))
     title = f"Deployment while {count(found.rate)} rows/s flow"
     return table(columns, rows, columns, title)
 
@@ -139,7 +149,9 @@ def _notes(found: Measurements) -> list[Text]:
         rates = ", ".join(f"{name} {count(r.best.throughput.input_rate)}/s" for name, r in found.plain_by_store.items())
         notes.append(Text(f"plain Spark, 1 query, by state store: {rates}"))
     if found.machine.busy:
-        notes.append(Text(f"the machine was busy (load {found.machine.load:.1f}): do not trust the ratios", style="yellow"))
+        notes.append(
+            Text(f"the machine was busy (load {found.machine.load:.1f}): do not trust the ratios", style="yellow")
+        )
     notes += [Text(f"failed: {failure}", style="bold red") for failure in found.failures]
     return notes
 

@@ -1,4 +1,4 @@
-"""The queries of the AStream workload: one predicate, ``SUM(field1)`` by key, one of 55 windows. A seed makes them all."""
+"""The queries of the AStream workload: one predicate, ``SUM(field1)`` by key, one of 55 windows; made by a seed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ FIELDS_MAX = 500
 WINDOW_MAX = 10
 KEYS = 1000
 
-# Chosen by what it draws, before anything was measured with it. Its first query has a tumbling window that half of the rows pass:
-# sliding windows make plain Spark copy every row, so this is the kind that suits it best and the comparison at one query
-# flatters nobody. Its first twenty have the workload's mean overlap (2.2 windows a row), as the comparison at twenty needs.
-DEFAULT_SEED = 1953
+# Chosen by what it draws, before anything was measured with it. Its first query has a tumbling window, and half of
+# the rows pass its predicate: sliding windows make plain Spark copy every row, so this is the kind that suits it best,
+# and the comparison at one query flatters nobody. Its first twenty put a row into 2.0 windows on average, a little
+# less than the workload's mean of 2.2.
+DEFAULT_SEED = 2218
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class AStreamQuery:
         """The text, which Millstream and plain Spark both take.
 
         >>> AStreamQuery("field3", "<=", 120, 8, 4).sql
-        "SELECT key, SUM(field1) AS total FROM tuples WHERE field3 <= 120 GROUP BY key, window(time, '8 seconds', '4 seconds')"
+        "SELECT key, SUM(field1) AS total FROM tuples WHERE field3 <= 120
+         GROUP BY key, window(time, '8 seconds', '4 seconds')"
         """
         window = f"window(time, '{self.length} seconds', '{self.slide} seconds')"
         where = f"{self.field} {self.operator} {self.constant}"

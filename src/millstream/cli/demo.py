@@ -43,6 +43,8 @@ CHURN_PERCENT = 2
 # Without a terminal nobody presses Ctrl-C.
 UNWATCHED_SECONDS = 30.0
 PICTURE_SECONDS = 0.25
+# Spark starts its Python workers with the first micro-batch: seconds on a free machine, a minute on a busy one.
+FIRST_ROWS_SECONDS = 90.0
 # Answers taken for a tracked query at each look: more than its windows can fire in that time.
 LOOK_LIMIT = 50
 OWN_QUERY = (
@@ -110,7 +112,7 @@ class Demo:
     own: set[str] = field(default_factory=set)
 
     def open(self, rate: int, seed: int) -> None:
-        """The stream, with event times of now, and the first queries."""
+        """The stream, with event times of now, and the first queries; returns when the first rows are in."""
         from millstream.sources.source import GamingGenerator, Generator
 
         source = Generator.live(
@@ -118,6 +120,9 @@ class Demo:
         )
         self.engine.create_stream("purchases", source, time="time", lateness=f"{DISORDER_MICROS // 1000} ms")
         self.create(self.target)
+        deadline = time.monotonic() + FIRST_ROWS_SECONDS
+        while not self.frame().status.streams[0].rows and time.monotonic() < deadline:
+            time.sleep(PICTURE_SECONDS)
         self.started = time.monotonic()
 
     def create(self, number: int) -> None:

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from millstream.config import Settings, StreamDefinition, format_duration
+from millstream.engine.status import StreamStatus
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
@@ -69,21 +70,33 @@ def serve(engine: Engine, settings: Settings) -> Server:
     return Server(engine, settings.http_host, settings.http_port)
 
 
-def open_streams(engine: Engine, definitions: tuple[StreamDefinition, ...]) -> None:
-    """Create the streams of a stream file that the home does not know yet."""
+def open_streams(engine: Engine, definitions: tuple[StreamDefinition, ...]) -> list[str]:
+    """Create the streams of a stream file that the home does not know yet.
+
+    A stream keeps the definition it was created with; gives a remark for each whose definition in the file differs.
+    """
     from millstream.sources.source import source_from
 
-    known = {stream.name.lower() for stream in engine.streams()}
+    known = {stream.name.lower(): stream for stream in engine.streams()}
+    remarks = []
     for item in definitions:
-        if item.name.lower() not in known:
-            skew = None if item.max_skew is None else format_duration(item.max_skew)
-            engine.create_stream(
-                item.name,
-                source_from(dict(item.source)),
-                time=item.time,
-                lateness=format_duration(item.lateness),
-                max_skew=skew,
-            )
+        if item.name.lower() in known:
+            remarks += _differences(item, known[item.name.lower()])
+            continue
+        skew = None if item.max_skew is None else format_duration(item.max_skew)
+        source = source_from(dict(item.source))
+        engine.create_stream(item.name, source, time=item.time, lateness=format_duration(item.lateness), max_skew=skew)
+    return remarks
+
+
+def _differences(item: StreamDefinition, known: StreamStatus) -> list[str]:
+    written = {**dict(item.source), "time": item.time, "lateness": format_duration(item.lateness)}
+    kept = {**known.source, "time": known.time, "lateness": format_duration(round(known.lateness_seconds * 1_000_000))}
+    return [
+        f"stream {item.name} keeps {name} {kept[name]}, with which it was created; the file says {value}"
+        for name, value in written.items()
+        if name in kept and kept[name] != value
+    ]
 
 
 @contextlib.contextmanager

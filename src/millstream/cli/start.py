@@ -48,9 +48,11 @@ def start(
     with contextlib.ExitStack() as stack:
         with console.status("starting Spark and the engine …"):
             engine = stack.enter_context(hosted(place, settings))
-            open_streams(engine, definition.streams)
+            remarks = open_streams(engine, definition.streams)
             server = stack.enter_context(serve(engine, settings))
         _announce(server.url, place, [item.name for item in engine.streams()], as_json)
+        for remark in remarks:
+            console.print(Text(remark, style="yellow"), soft_wrap=True)
         with stop_signals() as stop:
             stop.wait(seconds)
         if not as_json:

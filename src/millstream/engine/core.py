@@ -19,7 +19,7 @@ from millstream.runtime.home import Home, Lock
 from millstream.runtime.spark import Spark
 from millstream.sql.frontend import FrontEnd
 
-# The name that `window(…)` gives its column; a stream with such a column would make it ambiguous.
+# The name that `window(…)` gives its column; a stream with such a column would make it ambiguous. Names with # are our own.
 RESERVED_COLUMN = "window"
 
 
@@ -61,9 +61,10 @@ class Core:
             self._attach(state.stream)
 
     def add_stream(self, stream: Stream) -> Pipeline:
-        if any(field.name.lower() == RESERVED_COLUMN for field in stream.fields):
-            hint = "rename it where the stream is made, or leave it out of the schema"
-            raise EngineError("BAD_STREAM", f"the stream {stream.name!r} has a column named 'window'", hint=hint)
+        for field in stream.fields:
+            if field.name.lower() == RESERVED_COLUMN or field.name.startswith("#"):
+                hint = "rename it where the stream is made, or leave it out of the schema"
+                raise EngineError("BAD_STREAM", f"the stream {stream.name!r} has a column named {field.name!r}", hint=hint)
         if any(name.lower() == stream.name.lower() for name in self.pipelines):
             raise CatalogError("DUPLICATE_STREAM", f"a stream {stream.name!r} exists already")
         self.metastore.add_stream(stream)
@@ -79,6 +80,14 @@ class Core:
     def compile(self, sql: str, id: str, owner: str = "", key: str | None = None) -> NewRequest:
         query: LogicalQuery = self.front_end.compile(sql)
         return NewRequest(id, owner, key, query, self.registry.selection_of(query))
+
+    def warm_up(self, stream: Stream) -> None:
+        """Let Spark's analyzer see a query before the first user waits for it: a cold one takes a second or more."""
+        time_column = stream.time.replace("`", "``")
+        self.front_end.compile(
+            f"SELECT count(*) AS n FROM `{stream.name}` WHERE `{time_column}` IS NOT NULL "
+            f"GROUP BY window(`{time_column}`, '1 second') HAVING count(*) > 0"
+        )
 
     def fire_all(self, pipelines: Iterable[Pipeline] | None = None) -> None:
         """Fire until nothing is due."""

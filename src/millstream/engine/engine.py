@@ -101,6 +101,7 @@ class Engine:
             else:
                 pipeline = self._core.add_stream(self._stream(name, found, time, lateness, max_skew))
             self._start(pipeline, found)
+        threading.Thread(target=self._core.warm_up, args=(pipeline.stream,), daemon=True).start()
         return self.stream(name)
 
     def _stream(self, name: str, source: Source, time: str, lateness: str, max_skew: str | None) -> Stream:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from weakref import WeakSet
 
 import duckdb
 import numpy as np
@@ -32,6 +34,16 @@ class Evaluated:
 
     values: pa.Array
     failures: Counts | None
+
+
+# DuckDB's binding prints pages about leaks when a connection outlives the interpreter.
+_open: WeakSet[Evaluator] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for evaluator in list(_open):
+        evaluator.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +86,13 @@ class Evaluator:
 
     def __init__(self, memory_limit: str = MEMORY_LIMIT) -> None:
         self._connection = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": memory_limit})
+        _open.add(self)
 
     def close(self) -> None:
-        self._connection.close()
+        """Give the connection back; the evaluator is of no use after that."""
+        if hasattr(self, "_connection"):
+            self._connection.close()
+            del self._connection
 
     def evaluate(self, table: pa.Table | pa.RecordBatch, expressions: Sequence[Expression]) -> list[pa.Array]:
         """The values of the expressions, each of exactly its type's Arrow type."""

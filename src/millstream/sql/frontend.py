@@ -102,7 +102,7 @@ class FrontEnd:
         try:
             return self._bind(entry.template, sql, shape, spec)
         except (SqlError, Refusal):
-            # Some functions of the verified table take only certain literals: the analysis knows the place of the error.
+            # Some functions of the table take only certain literals; the analysis knows the place of the error.
             return self._analyse(sql, shape, spec, streams)
 
     # The cache.

@@ -108,10 +108,9 @@ def _quotient(call: Call, args: Sequence[str]) -> str:
     shift = call.type.scale - left.scale + right.scale
     dividend = f"({decimals.scaled(a, left)} * CAST({10**shift} AS HUGEINT))"
     divisor = f"CASE WHEN {b} = 0 THEN NULL ELSE abs({decimals.scaled(b, right)}) END"
-    # Spark divides to 38 digits after the point, half up, and rounds that again, half up, to the result's scale.
-    tie = f"(({divisor}) - 1) // CAST({10 ** (38 - call.type.scale)} AS HUGEINT)"
     rest = f"(abs({dividend}) % ({divisor}))"
-    up = f"CASE WHEN ({divisor}) - {rest} - {rest} <= {tie} THEN 1 ELSE 0 END"
+    # Twice the rest could overflow a HUGEINT.
+    up = f"CASE WHEN {rest} >= ({divisor}) - {rest} THEN 1 ELSE 0 END"
     magnitude = f"(abs({dividend}) // ({divisor}) + {up})"
     signed = f"CASE WHEN ({a} < 0) <> ({b} < 0) THEN -{magnitude} ELSE {magnitude} END"
     return decimals.unscaled(signed, call.type)

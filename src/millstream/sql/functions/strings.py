@@ -99,13 +99,6 @@ def _concat(call: Call, args: Sequence[str]) -> str:
     return " || ".join(args)
 
 
-def _initcap(call: Call, args: Sequence[str]) -> str:
-    (a,) = args
-    word = f"{casing.upper('substring(w, 1, 1)')} || substring(w, 2)"
-    words = f"list_transform(string_split({casing.lower(a)}, ' '), lambda w: {word})"
-    return f"array_to_string({words}, ' ')"
-
-
 def _sha2_type(call: Call) -> DataType | None:
     value, bits = call.args
     known = isinstance(bits, Literal) and bits.value in (0, 256)
@@ -126,7 +119,7 @@ def _enter() -> None:
     rows: list[tuple[str, tuple[str, ...], str, object, Template]] = [
         ("Upper", ("upper", "ucase"), "upper case", one, lambda _, a: casing.upper(a[0])),
         ("Lower", ("lower", "lcase"), "lower case", one, lambda _, a: casing.lower(a[0])),
-        ("InitCap", ("initcap",), "first letter of each word in upper case", one, _initcap),
+        ("InitCap", ("initcap",), "first letter of each word in upper case", one, lambda _, a: casing.capitalized(a[0])),
         ("Length", ("length", "char_length", "character_length", "len"), "number of characters",
          signature(INTEGER, "string"), lambda _, a: f"CAST(length({a[0]}) AS INTEGER)"),
         ("OctetLength", ("octet_length",), "number of bytes", signature(INTEGER, "string"),

@@ -1,0 +1,48 @@
+"""What the benchmark is doing now: a bar on a terminal, and a line for each step when it is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich import progress as bars
+from rich.console import Console
+
+from millstream.bench.jobs import Tell
+
+
+class Step:
+    """A step under way. Whoever does it may leave a few words on its result."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.tell = tell
+        self.result = ""
+
+
+class Progress:
+    """Steps one after the other; ``steps`` is how many there will be."""
+
+    def __init__(self, console: Console, steps: int) -> None:
+        self._console = console
+        self._steps = steps
+        self._number = 0
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Step]:
+        """One step: its bar follows ``tell``, and its line stays."""
+        self._number += 1
+        name = f"{self._number}/{self._steps} {title}"
+        began = time.monotonic()
+        columns = (bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.BarColumn(24))
+        more = (bars.TextColumn("{task.fields[words]}"), bars.TimeElapsedColumn())
+        with bars.Progress(*columns, *more, console=self._console, transient=True) as bar:
+            task = bar.add_task(name, total=1.0, words="starting")
+
+            def tell(share: float, words: str) -> None:
+                bar.update(task, completed=share, words=words)
+
+            step = Step(tell)
+            yield step
+        line = f"{name}: {step.result or 'done'}  ({time.monotonic() - began:.0f} s)"
+        self._console.print(line, markup=False, highlight=False)
