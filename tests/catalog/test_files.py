@@ -31,18 +31,18 @@ def test_answers_are_numbered_in_the_order_of_commits(store: Metastore) -> None:
 
 
 def test_answers_expire_by_age_or_number(store: Metastore, clock: Clock) -> None:
-    assert store.answer_bounds(STREAM) == (1, 0)
+    assert store.answer_bounds() == (1, 0)
     for batch in range(4):
         clock.now = 100 * batch
         run(store, batch, answers=(answer_file(f"a{batch}"),))
-    assert store.answer_bounds(STREAM) == (1, 4)
+    assert store.answer_bounds() == (1, 4)
     assert store.expire_answers() == []
     assert store.expire_answers(before_time=100) == ["a0"]
     assert store.expire_answers(before_seq=4) == ["a1", "a2"]
     assert [record.file.path for record in store.answers_after(STREAM, 0)] == ["a3"]
-    assert store.answer_bounds(STREAM) == (4, 4)
+    assert store.answer_bounds() == (4, 4)
     store.expire_answers(before_seq=99)
-    assert store.answer_bounds(STREAM) == (5, 4)
+    assert store.answer_bounds() == (5, 4)
     run(store, 4, answers=(answer_file("a4"),))
     assert [record.seq for record in store.answers_after(STREAM, 4)] == [5]
 

@@ -102,7 +102,7 @@ def test_demo_without_a_terminal(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     lines = [json.loads(line) for line in ran.stdout.splitlines()]
     summary: dict[str, Any] = lines[-1]["summary"]
-    assert summary["rows"] > 0
+    assert summary["answer_rows"] > 0
     assert summary["queries"] == 20
     assert summary["created"] == 20 + summary["deleted"]
     assert ran.stderr == ""

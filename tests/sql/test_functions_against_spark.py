@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.sql.function_cases import Case, cases, views
 
 from millstream.kernels.evaluate import Evaluated, Evaluator
 from millstream.model.expression import Call, Column, Expression, columns, walk
 from millstream.model.types import parse_type
 from millstream.sql.catalyst import Node, read_tree, restore, to_expression
 from millstream.sql.functions import check, supported
-from tests.sql.function_cases import Case, cases, views
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,9 @@ class Proof:
 
 
 def column(node: Node) -> Expression | None:
-    return Column(node.fields["name"], parse_type(node.fields["dataType"])) if node.name == "AttributeReference" else None
+    return (
+        Column(node.fields["name"], parse_type(node.fields["dataType"])) if node.name == "AttributeReference" else None
+    )
 
 
 def analyse(spark: SparkSession, view: str, texts: list[str]) -> list[Expression]:
@@ -125,8 +127,7 @@ def test_values_types_and_failures_are_those_of_spark(spark: SparkSession, view:
 def test_every_entry_of_the_table_is_proved(spark: SparkSession) -> None:
     proved = {"Window"}
     for view in VIEWS:
-        VIEWS[view].schema.empty_table()
-        spark.createDataFrame(VIEWS[view].append_column("id", pa.array(range(VIEWS[view].num_rows)))).createOrReplaceTempView(view)
+        spark.createDataFrame(VIEWS[view].slice(0, 1)).createOrReplaceTempView(view)
         for expression in analyse(spark, view, [case.text for case in CASES if case.view == view]):
             proved |= {node.op for node in walk(expression) if isinstance(node, Call)}
     assert {op for _, op, _ in supported()} - proved == set()

@@ -6,6 +6,7 @@ not make the others look better by holding them back.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import threading
@@ -17,7 +18,7 @@ from random import Random
 
 from millstream.bench.jobs import DeployJob, DeployResult, Level, Storm, Tell
 from millstream.bench.journal import Journal
-from millstream.bench.measure import Summary
+from millstream.bench.measure import WARM_UP, Summary
 from millstream.bench.millstream_run import create
 from millstream.bench.workload import FIELDS_MAX, KEYS, STREAM, draw_query
 from millstream.engine.engine import Engine
@@ -52,11 +53,10 @@ def run_deploy(job: DeployJob, tell: Tell) -> DeployResult:
 
 @dataclass
 class _Sampled:
-    """What the clients of one level have seen; appended to by many threads."""
+    """What the clients of one level have seen, as (due, latency); appended to by many threads."""
 
-    sealed: list[float] = field(default_factory=list)
-    planned: list[float] = field(default_factory=list)
-    acknowledged: list[float] = field(default_factory=list)
+    sealed: list[tuple[float, float]] = field(default_factory=list)
+    planned: list[tuple[float, float]] = field(default_factory=list)
     refused: int = 0
 
 
@@ -80,7 +80,7 @@ class _Deployment:
         self._engine.create_stream(STREAM, Generator.live(AStreamGenerator, **generator), time="time")
         parts = len(job.levels) + 1
         # The first create of a shape asks Spark's analyzer; every later one finds its verdict.
-        self._engine.delete_queries(create(self._engine, [draw_query(self._random).sql]))
+        self._engine.create_query(draw_query(self._random).sql).delete()
         levels = []
         for number, level in enumerate(job.levels):
             self._tell(number / parts, f"{level} running, settling")
@@ -95,7 +95,8 @@ class _Deployment:
     def _raise_to(self, level: int) -> None:
         while len(self._running) < level:
             number = min(STEP, level - len(self._running))
-            self._running += create(self._engine, [draw_query(self._random).sql for _ in range(number)])
+            texts = [draw_query(self._random).sql for _ in range(number)]
+            self._running += create(self._engine, texts, first=len(self._running))
 
     def _settle(self) -> None:
         """Wait until the stream keeps its rate again, and the newest queries are part of a micro-batch."""
@@ -113,11 +114,12 @@ class _Deployment:
 
     def _sample(self, level: int) -> Level:
         found = _Sampled()
-        gaps = [self._random.expovariate(SAMPLE_RATE) for _ in range(self._job.samples)]
+        number = math.ceil(self._job.samples / (1 - WARM_UP))
+        gaps = [self._random.expovariate(SAMPLE_RATE) for _ in range(number)]
         self._send(gaps, found, leave=True)
         if found.refused:
             raise EngineError("INTERNAL", f"{found.refused} creates of the benchmark were refused")
-        return Level(level, Summary(tuple(found.sealed)), Summary(tuple(found.planned)), self._lag())
+        return Level(level, _summary(found.sealed), _summary(found.planned), self._lag())
 
     def _storm(self) -> Storm:
         """Creates at a fixed rate; every second as many of the oldest queries are deleted, so that the number stays."""
@@ -126,24 +128,25 @@ class _Deployment:
         found = _Sampled()
         ended = threading.Event()
         level = len(self._running)
-        cleaner = threading.Thread(target=self._keep_to, args=(level, ended), daemon=True)
-        cleaner.start()
-        begin = time.monotonic()
-        try:
-            self._send([1 / job.storm_rate] * number, found, leave=False)
-        finally:
-            ended.set()
-            cleaner.join()
-        achieved = len(found.acknowledged) / (max(found.acknowledged) - begin)
-        return Storm(level, job.storm_rate, achieved, Summary(tuple(found.sealed)), found.refused, self._lag())
+        with ThreadPoolExecutor(1) as cleaner:
+            cleaning = cleaner.submit(self._keep_to, level, ended)
+            begin = time.monotonic()
+            try:
+                self._send([1 / job.storm_rate] * number, found, leave=False)
+            finally:
+                ended.set()
+        cleaning.result()
+        achieved = len(found.sealed) / (max(due + latency for due, latency in found.sealed) - begin)
+        return Storm(level, job.storm_rate, achieved, _summary(found.sealed), found.refused, self._lag())
 
     def _keep_to(self, level: int, ended: threading.Event) -> None:
         while not ended.wait(1.0):
             with self._lock:
-                surplus = len(self._running) - level
+                surplus = max(0, len(self._running) - level)
                 leaving, self._running = self._running[:surplus], self._running[surplus:]
-            if leaving:
-                self._engine.delete_queries(leaving)
+            for gone in self._engine.delete_queries(leaving) if leaving else ():
+                if isinstance(gone, MillstreamError):
+                    raise gone
 
     def _send(self, gaps: list[float], found: _Sampled, leave: bool) -> None:
         """Send creates with these gaps between them, whatever becomes of each; returns when all have ended."""
@@ -168,8 +171,7 @@ class _Deployment:
             return
         acknowledged = time.monotonic()
         with self._lock:
-            found.sealed.append(acknowledged - due)
-            found.acknowledged.append(acknowledged)
+            found.sealed.append((due, acknowledged - due))
             if not leave:
                 self._running.append(query.id)
         if leave:
@@ -177,5 +179,11 @@ class _Deployment:
             if planned is None:
                 raise EngineError("STREAM_STOPPED", f"no micro-batch within {PATIENCE:.0f} s of a create")
             with self._lock:
-                found.planned.append(planned - due)
+                found.planned.append((due, planned - due))
             query.delete()
+
+
+def _summary(samples: list[tuple[float, float]]) -> Summary:
+    """The latencies of the requests that were due after the warm-up."""
+    ordered = [latency for _, latency in sorted(samples)]
+    return Summary(tuple(ordered[int(len(ordered) * WARM_UP) :]))

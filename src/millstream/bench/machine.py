@@ -11,7 +11,7 @@ from pathlib import Path
 
 from millstream.version import VERSION
 
-PACKAGES = ("pyspark", "pyarrow", "numpy", "duckdb", "sqlglot", "SQLAlchemy")
+PACKAGES = ("pyspark", "pyarrow", "numpy", "duckdb", "SQLAlchemy")
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,9 +67,9 @@ def _run(session: SparkSession, folder: Path, cell: Cell, tell: Tell) -> Run:
         return _result(engine, journal, cell, first, time.monotonic())
 
 
-def create(engine: Engine, texts: list[str]) -> list[str]:
-    """Create queries in one epoch; their ids."""
-    made = engine.create_queries([QueryRequest(text) for text in texts])
+def create(engine: Engine, texts: list[str], first: int = 0) -> list[str]:
+    """Create queries in one epoch, named by their number from ``first`` on; their ids."""
+    made = engine.create_queries([QueryRequest(text, id=f"bench-{first + i}") for i, text in enumerate(texts)])
     for one in made:
         if isinstance(one, MillstreamError):
             raise one

@@ -34,7 +34,8 @@ def draw(found: Measurements, path: Path) -> bool:
     for axes, title in ((left, "input rows/s"), (right, "overall rows/s (input × queries)")):
         axes.set(title=title, xlabel="concurrent queries", xscale="log", yscale="log")
         axes.grid(True, which="both", alpha=0.25)
-        axes.legend()
+        if axes.lines:
+            axes.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

@@ -36,7 +36,9 @@ class Progress:
         began = time.monotonic()
         columns = (bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.BarColumn(24))
         more = (bars.TextColumn("{task.fields[words]}"), bars.TimeElapsedColumn())
-        with bars.Progress(*columns, *more, console=self._console, transient=True) as bar:
+        # Without a terminal there is nothing to redraw: the line at the end must do.
+        plain = not self._console.is_terminal
+        with bars.Progress(*columns, *more, console=self._console, transient=True, disable=plain) as bar:
             task = bar.add_task(name, total=1.0, words="starting")
 
             def tell(share: float, words: str) -> None:
@@ -45,4 +47,4 @@ class Progress:
             step = Step(tell)
             yield step
         line = f"{name}: {step.result or 'done'}  ({time.monotonic() - began:.0f} s)"
-        self._console.print(line, markup=False, highlight=False)
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)

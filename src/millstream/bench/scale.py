@@ -109,7 +109,7 @@ class _Bench:
         if "sparse" in parts:
             found = replace(found, sparse=self._sparse())
         if "deploy" in parts:
-            found = replace(found, deployment=self._deploy(input_rate(found.dense, MANY)))
+            found = replace(found, deployment=self._deploy(input_rate(found.dense, max(found.dense, default=MANY))))
         return replace(found, failures=tuple(self.failures))
 
     def _steps(self) -> int:

@@ -24,6 +24,11 @@ from millstream.cli.output import count, size, table
 
 NONE = "–"
 
+# The titles say what the short heads of the columns mean, so that the tables fit 80 characters.
+THROUGHPUT = "Rows a second, best of the runs (density: rows for each second of event time; × plain 20: overall)"
+PHASES = "Milliseconds for each million rows, added over tasks"
+STATE = "State of closed slices, and the cells of the two layouts: classes or queries × keys × slices"
+
 
 def print_report(found: Measurements, console: Console) -> None:
     """All tables, the verdict last."""
@@ -40,7 +45,7 @@ def print_report(found: Measurements, console: Console) -> None:
 def _throughput(found: Measurements) -> Any:
     if not (found.dense or found.sparse or found.plain):
         return None
-    columns = ("system", "rows/event s", "queries", "input rows/s", "overall rows/s", "× plain 1", "× plain 20 overall")
+    columns = ("system", "density", "queries", "input/s", "overall/s", "× plain 1", "× plain 20")
     plain_one, plain_many = input_rate(found.plain, ONE), overall_rate(found.plain, PLAIN_MANY)
     rows: list[tuple[Any, ...]] = []
     for name, cells in (("plain Spark", found.plain), ("Millstream", found.dense), ("Millstream", found.sparse)):
@@ -52,7 +57,7 @@ def _throughput(found: Measurements) -> Any:
             ratios = (ratio(best.input_rate, plain_one), ratio(best.overall_rate, plain_many))
             shown = [_times(one if same else None) for one in ratios]
             rows.append((name, count(result.cell.dataset.density), queries, *rates, *shown))
-    return table(columns, rows, columns[1:], "Throughput, best of the runs")
+    return table(columns, rows, columns[1:], THROUGHPUT)
 
 
 def _phases(cells: Mapping[int, CellResult]) -> Any:
@@ -60,12 +65,12 @@ def _phases(cells: Mapping[int, CellResult]) -> Any:
     if not cells:
         return None
     names = list(dict.fromkeys(name for result in cells.values() for name in result.best.phases))
-    columns = ("phase", *(f"{queries} queries" for queries in sorted(cells)))
+    columns = ("phase", *(f"{n} {'query' if n == 1 else 'queries'}" for n in sorted(cells)))
     rows = []
     for name in names:
         spent = [_spent(cells[queries], name) for queries in sorted(cells)]
         rows.append((name, *(f"{value:.1f}" for value in spent)))
-    return table(columns, rows, columns[1:], "Milliseconds for each million rows, added over tasks")
+    return table(columns, rows, columns[1:], PHASES)
 
 
 def _spent(result: CellResult, phase: str) -> float:
@@ -75,17 +80,7 @@ def _spent(result: CellResult, phase: str) -> float:
 def _state(cells: Mapping[int, CellResult]) -> Any:
     if not cells:
         return None
-    columns = (
-        "queries",
-        "groups",
-        "classes",
-        "slices",
-        "cells",
-        "classes × keys",
-        "queries × keys",
-        "bytes",
-        "bytes/cell",
-    )
+    columns = ("queries", "groups", "classes", "slices", "cells", "by class", "by query", "bytes", "each")
     rows = []
     for queries, result in sorted(cells.items()):
         run = result.best
@@ -95,7 +90,7 @@ def _state(cells: Mapping[int, CellResult]) -> Any:
         layouts = (count(state.cells), count(state.by_classes), count(state.by_queries))
         each = f"{state.bytes / state.cells:.1f}" if state.cells else NONE
         rows.append((queries, run.groups, run.classes, state.slices, *layouts, size(state.bytes), each))
-    return table(columns, rows, columns, "State of closed slices, against cells of the two layouts × slices")
+    return table(columns, rows, columns, STATE)
 
 
 def _deployment(found: DeployResult) -> Any:
@@ -152,7 +147,11 @@ def _notes(found: Measurements) -> list[Text]:
         notes.append(
             Text(f"the machine was busy (load {found.machine.load:.1f}): do not trust the ratios", style="yellow")
         )
-    notes += [Text(f"failed: {failure}", style="bold red") for failure in found.failures]
+    storm = found.deployment.storm if found.deployment else None
+    if storm is not None and storm.refused:
+        notes.append(Text(f"{storm.refused} creates were refused at {storm.asked_rate:g} a second", style="bold red"))
+    # The whole of it, with the trace, is in the JSON.
+    notes += [Text(f"failed: {failure.splitlines()[0]}", style="bold red") for failure in found.failures]
     return notes
 
 

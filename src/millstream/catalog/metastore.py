@@ -229,10 +229,10 @@ class Metastore:
         with self._database.read() as tx:
             return files.answers_after(tx, stream, seq, limit)
 
-    def answer_bounds(self, stream: str) -> tuple[int, int]:
-        """The number of the oldest answer file kept of the stream, and the highest number given out."""
+    def answer_bounds(self) -> tuple[int, int]:
+        """The number of the oldest answer file kept, and the highest number given out."""
         with self._database.read() as tx:
-            return files.answer_bounds(tx, stream)
+            return files.answer_bounds(tx)
 
     def expire_answers(self, *, before_seq: int | None = None, before_time: int | None = None) -> list[str]:
         """Forget answer files with a lower number, or committed before a time; the paths to remove."""

@@ -38,6 +38,8 @@ TOP_PRICE = 99
 # Rows arrive up to this late, and the stream waits as long: disorder is real, but nothing is lost.
 DISORDER_MICROS = 100_000
 TRACKED = 12
+# Latencies of the queries on the screen, over the last few seconds.
+LATENCIES = 50
 # Of a hundred queries, this many leave and as many come every second.
 CHURN_PERCENT = 2
 # Without a terminal nobody presses Ctrl-C.
@@ -103,9 +105,10 @@ class Demo:
     alive: list[str] = field(default_factory=list)
     tracked: dict[str, Tracked] = field(default_factory=dict)
     ticker: deque[Text] = field(default_factory=lambda: deque(maxlen=TICKER_LINES))
-    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=200))
+    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
     create_seconds: list[float] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
+    rows_before: int = 0
     created: int = 0
     deleted: int = 0
     visitors: int = 0
@@ -124,6 +127,7 @@ class Demo:
         while not self.frame().status.streams[0].rows and time.monotonic() < deadline:
             time.sleep(PICTURE_SECONDS)
         self.started = time.monotonic()
+        self.rows_before = self.frame().status.streams[0].rows
 
     def create(self, number: int) -> None:
         """New random queries, in one epoch."""
@@ -192,7 +196,7 @@ class Demo:
     def summary(self) -> dict[str, Any]:
         """The run in figures."""
         frame = self.frame()
-        rows = sum(stream.rows for stream in frame.status.streams)
+        rows = sum(stream.rows for stream in frame.status.streams) - self.rows_before
         creates = sorted(self.create_seconds[1:])
         return {
             "seconds": round(frame.seconds, 1),

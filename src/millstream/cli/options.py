@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -39,8 +38,3 @@ def connect(home: Path | None, url: str | None, owner: str | None = None) -> Cli
     """A client of the engine the options name: its address, else its home, else the one that was started last."""
     address = url or find(home.expanduser() if home else None).url
     return Client(address, owner=owner or "")
-
-
-def user_name() -> str:
-    """Who asks, when nobody says otherwise."""
-    return os.environ.get("USER", "")

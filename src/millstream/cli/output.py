@@ -20,6 +20,9 @@ EXIT_NOT_RUNNING = 3
 
 STATE_COLOURS = {"running": "green", "deleting": "yellow", "deleted": "dim", "failed": "red", "stopped": "red"}
 
+# Into a pipe or file tables are not cut to the width of a screen.
+PIPE_WIDTH = 240
+
 # Columns whose values are read as one word.
 UNBROKEN = ("id", "query", "stream", "state", "watermark")
 
@@ -29,7 +32,10 @@ SHORT_SQL = 72
 
 def console(stderr: bool = False) -> Console:
     """A console on the stream as it is now; made anew each time, since tests and pipes exchange the streams."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    found = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    if not found.is_terminal:
+        found.width = PIPE_WIDTH
+    return found
 
 
 def print_json(value: Any) -> None:
@@ -131,7 +137,7 @@ def seconds(number: float) -> str:
 
 
 def clock(moment: datetime | None) -> str:
-    """A time of day with its date when it is not today's; all times are UTC.
+    """A time of day to the millisecond, with its date when it is not today's; all times are UTC.
 
     >>> clock(None), clock(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     ('–', '2026-01-02 03:04:05')
@@ -139,7 +145,7 @@ def clock(moment: datetime | None) -> str:
     if moment is None:
         return "–"
     day = "" if moment.date() == datetime.now(UTC).date() else f"{moment:%Y-%m-%d} "
-    fraction = f"{moment:.%f}".rstrip("0").rstrip(".")
+    fraction = f"{moment:.%f}"[:4].rstrip("0").rstrip(".")
     return f"{day}{moment:%H:%M:%S}{fraction}"
 
 

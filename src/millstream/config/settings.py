@@ -18,10 +18,6 @@ class Settings:
     trigger_interval: int = 0
     # Tasks of an ingest or fire job; None: as many as the Spark session runs at once.
     parallelism: int | None = None
-    # Bounds a micro-batch after a pause, so that memory and the time to the next epoch stay bounded.
-    max_files_per_batch: int = 64
-    # The same for generators: about one second of work at the rates measured on two cores.
-    max_rows_per_batch: int = 4_000_000
     # A changelog batch is sealed after this many requests or this long, whichever comes first. AStream waits
     # a second; an acknowledgement within 0.3 s leaves no room for that.
     seal_requests: int = 100
@@ -43,7 +39,6 @@ class Settings:
 
 
 _MAX_PORT = 65_535
-LEAST = {"trigger_interval": 0, "parallelism": 1, "max_files_per_batch": 1, "max_rows_per_batch": 1}
-LEAST |= {"seal_requests": 1, "seal_delay": 0, "answer_retention": 0, "http_port": 0}
+LEAST = {"trigger_interval": 0, "parallelism": 1, "seal_requests": 1, "seal_delay": 0, "answer_retention": 0, "http_port": 0}
 DURATION_SETTINGS = ("trigger_interval", "seal_delay", "answer_retention")
 TEXT_SETTINGS = ("metastore_url",)

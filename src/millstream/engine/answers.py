@@ -50,9 +50,18 @@ class AnswerLog:
     def read(self, record: QueryRecord, cursor: str | None) -> Iterator[Answer]:
         """The query's answers after a cursor, as far as they are published."""
         first, done = parse_cursor(cursor)
+        if cursor is not None:
+            self._check_kept(first + (1 if done else 0))
         for unit in self._units(record.stream, first):
             found = self._answers(record, unit)
             yield from found[done if unit[0].seq == first else 0 :]
+
+    def _check_kept(self, needed: int) -> None:
+        """A reader that comes back too late is told so, instead of missing answers without a word."""
+        oldest, _ = self._metastore.answer_bounds()
+        if needed < oldest:
+            hint = "read from the beginning of what is kept, without a cursor; answer_retention says how long that is"
+            raise CatalogError("BAD_CURSOR", "answers after this cursor are no longer kept", hint=hint)
 
     def _units(self, stream: str, first: int) -> Iterator[list[AnswerRecord]]:
         """Files that belong together: those of one micro-batch; a fire's files have different queries."""

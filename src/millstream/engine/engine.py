@@ -257,6 +257,7 @@ class Engine:
             answer_rows=core.firing.answer_rows,
             state_bytes=sum(p.buckets.bytes for p in core.pipelines.values()),
             phases=phases,
+            error=self._fire_error,
         )
 
     def await_idle(self) -> None:
@@ -300,6 +301,7 @@ class Engine:
                 if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
                     self._core.tidy(self.settings.answer_retention)
                     tidied = time.monotonic()
+                self._fire_error = None
             except Exception as error:
                 self._fire_error = f"{type(error).__name__}: {error}"
                 self._stopping.wait(LOOK_INTERVAL)

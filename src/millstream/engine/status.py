@@ -77,6 +77,8 @@ class EngineStatus:
     answer_rows: int
     state_bytes: int
     phases: dict[str, float] = field(default_factory=dict)
+    # Why the last fire failed, None when it did not; it is tried again.
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from millstream.model.expression import Column, Expression, Literal, Value, columns, rewrite
 from millstream.model.types import DataType
 from millstream.sql.functions import Program
-from millstream.sql.functions.literals import identifier
+from millstream.sql.functions.folding import folded
 
 # Ingest hands over batches of some hundred thousand rows; expressions over them need a fraction of this.
 MEMORY_LIMIT = "1GB"
@@ -67,7 +67,7 @@ def _plan(expressions: tuple[Expression, ...], counting: bool) -> _Query:
     program = Program()
     outputs, counted = [], []
     for index, expression in enumerate(expressions):
-        inner = rewrite(expression, renamed)
+        inner = rewrite(folded(expression), renamed)
         outputs.append(f"{program.value(inner)} AS v{index}")
         failures = program.failures(inner) if counting else None
         counted.append(failures is not None)
@@ -195,4 +195,4 @@ def to_value(scalar: pa.Scalar, type_: DataType) -> Value:
     if type_.kind in ("date", "timestamp", "timestamp_ntz"):
         return int(scalar.value)
     value = scalar.as_py()
-    return f"{value:f}" if type_.kind == "decimal" else value  # type: ignore[no-any-return]
+    return f"{value:f}" if type_.kind == "decimal" else value

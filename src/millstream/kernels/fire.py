@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.kernels.aggregate import identity, plane_kinds, stored
+from millstream.kernels.aggregate import identity, plane_kinds, ranked, stored
 from millstream.kernels.answers import Part, Range
 from millstream.kernels.batch import Evaluates
 from millstream.kernels.bucket import Cells
@@ -84,11 +84,11 @@ def fire(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType, evalu
     measures = tuple(dict.fromkeys(m for d in due for a in d.member.aggregates for m in measures_of(a)))
     slices = sorted({_slice_id(piece) for piece in pieces}, key=lambda s: (s[0], s[1], s[2] or 0))
     block = max(1, BLOCK_BYTES // (8 * len(due) * len(slices) * (2 + 2 * len(measures))))
-    ranked, values = _ranked(pieces, measures)
+    narrowed, values = _ranked(pieces, measures)
     collected = [_Collected(cohort) for cohort in cohorts]
     for first in range(0, key_count, block):
         last = min(first + block, key_count)
-        matrices = _matrices(due, ranked, numbers, slices, (first, last), measures)
+        matrices = _matrices(due, narrowed, numbers, slices, (first, last), measures)
         for cohort, bag in zip(cohorts, collected, strict=True):
             _windows(cohort, matrices, slices, measures, first, bag)
     _answer(collected, values, key_values, time_type, evaluator, fired)
@@ -127,26 +127,36 @@ def _cohorts(due: Sequence[Due]) -> list[_Cohort]:
 
 
 def _ranked(pieces: Sequence[Piece], measures: Sequence[Measure]) -> tuple[list[Piece], dict[Measure, pa.Array]]:
-    """Ranks of MIN and MAX over text, comparable between all pieces whatever their version's list of measures."""
-    ranked = list(pieces)
+    """Only the partials that due queries ask for, with ranks of MIN and MAX over text that are comparable between all pieces."""
+    narrowed = [_narrowed(piece, measures) for piece in pieces]
     values: dict[Measure, pa.Array] = {}
     for measure in measures:
-        having = [i for i, piece in enumerate(ranked) if measure in piece.group.version.measures]
-        places = [ranked[i].group.version.measures.index(measure) for i in having]
-        single = [
-            Cells(p.cells.keys, p.cells.key, p.cells.label, p.cells.rows, (p.cells.partials[place],))
-            for p, place in ((ranked[i], place) for i, place in zip(having, places, strict=True))
-        ]
+        if measure.kind not in ("min", "max") or not ranked(measure.argument.type):
+            continue
+        mine = [(i, asked(piece.group, measures).index(measure)) for i, piece in enumerate(narrowed) if _has(piece, measure)]
+        single = [replace(narrowed[i].cells, partials=(narrowed[i].cells.partials[at],)) for i, at in mine]
         changed, found = to_ranks(single, [measure])
-        if 0 in found:
-            values[measure] = found[0]
-            for i, place, cells in zip(having, places, changed, strict=True):
-                partials = list(ranked[i].cells.partials)
-                partials[place] = cells.partials[0]
-                old = ranked[i]
-                new = Cells(old.cells.keys, old.cells.key, old.cells.label, old.cells.rows, tuple(partials))
-                ranked[i] = Piece(old.group, old.start, old.end, old.watermark, new)
-    return ranked, values
+        values[measure] = found[0]
+        for (i, at), cells in zip(mine, changed, strict=True):
+            old = narrowed[i].cells.partials
+            partials = (*old[:at], cells.partials[0], *old[at + 1 :])
+            narrowed[i] = replace(narrowed[i], cells=replace(narrowed[i].cells, partials=partials))
+    return narrowed, values
+
+
+def _has(piece: Piece, measure: Measure) -> bool:
+    return measure in piece.group.version.measures
+
+
+def asked(group: Group, measures: Sequence[Measure]) -> list[Measure]:
+    """Those of the measures that a version has: it lacks the ones of queries that came later or had gone."""
+    return [measure for measure in measures if measure in group.version.measures]
+
+
+def _narrowed(piece: Piece, measures: Sequence[Measure]) -> Piece:
+    own = piece.group.version.measures
+    partials = tuple(piece.cells.partials[own.index(measure)] for measure in asked(piece.group, measures))
+    return replace(piece, cells=replace(piece.cells, partials=partials))
 
 
 def _matrices(
@@ -178,20 +188,21 @@ def _version_matrix(
     group = parts[0][0].group
     first, last = block
     inside = [(_within(piece.cells, number, first, last), number - first) for piece, number in parts]
-    dense = lay_out(inside, group.labels.shape[1], last - first, group.version.measures)
+    own = asked(group, measures)
+    dense = lay_out(inside, group.labels.shape[1], last - first, own)
     label_of = np.zeros((len(due), group.labels.shape[1]), np.bool_)
     for place, one in enumerate(due):
         position = group.position.get(one.member.query)
         if position is not None:
             label_of[place] = group.labels[position]
-    mine = per_query(dense, Labels.of(label_of), group.version.measures)
-    return Dense(mine.rows, [_planes_of(group, mine, measure) for measure in measures])
+    mine = per_query(dense, Labels.of(label_of), own)
+    return Dense(mine.rows, [_planes_of(own, mine, measure) for measure in measures])
 
 
-def _planes_of(group: Group, dense: Dense, measure: Measure) -> list[Matrix]:
+def _planes_of(own: list[Measure], dense: Dense, measure: Measure) -> list[Matrix]:
     """The measure's planes; a version without it has none of the queries that need it."""
-    if measure in group.version.measures:
-        return dense.planes[group.version.measures.index(measure)]
+    if measure in own:
+        return dense.planes[own.index(measure)]
     return [identity_plane(measure, dense.rows.shape)]
 
 

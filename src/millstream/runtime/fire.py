@@ -12,7 +12,7 @@ import pyarrow as pa
 from millstream.kernels import bucket
 from millstream.kernels.answers import Part
 from millstream.kernels.bucket import Cells
-from millstream.kernels.fire import Due, Piece, fire
+from millstream.kernels.fire import Due, Fired, Piece, fire
 from millstream.kernels.merge import merge
 from millstream.model.plan import Bucket, BucketFile, FireResult
 from millstream.model.types import DataType
@@ -79,7 +79,7 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
         read = time.perf_counter()
         seconds["fire: read"] += read - started
         due = [found for one in item.due if (found := _due(one, pieces)) is not None]
-        fired = fire(due, pieces, task.time_type, evaluator())
+        fired = fire_apart(due, pieces, task.time_type)
         seconds["fire: answer"] += time.perf_counter() - read
         parts += fired.parts
         windows |= fired.windows
@@ -93,6 +93,24 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     files = _write_compacted(task, compacted)
     seconds["fire: write"] += time.perf_counter() - started
     return FireResult(answers, windows, rows, failures, broken, files, tuple(replaced)), dict(seconds)
+
+
+def fire_apart(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType) -> Fired:
+    """All together; if that fails, each query alone, so that the one that cannot be answered stops nobody else."""
+    try:
+        return fire(due, pieces, time_type, evaluator())
+    except Exception as error:
+        if len(due) == 1:
+            return Fired(broken={due[0].member.query: f"{type(error).__name__}: {error}"})
+        fired = Fired()
+        for one in due:
+            alone = fire_apart([one], pieces, time_type)
+            fired.parts += alone.parts
+            fired.windows.update(alone.windows)
+            fired.rows.update(alone.rows)
+            fired.failures.update(alone.failures)
+            fired.broken.update(alone.broken)
+        return fired
 
 
 def read_pieces(home: Home, item: FireItem) -> list[Piece]:

@@ -175,10 +175,16 @@ def _reject(work: _Work, chunk: Chunk, places: IntArray, valid: npt.NDArray[np.b
         else f"the event time {stream.time!r} is missing"
         for i in places
     ]
-    rows = chunk.table.take(pa.array(places)).to_pylist()
+    rows = _readable(chunk.table.take(pa.array(places))).to_pylist()
     raw = [json.dumps(row, default=str, ensure_ascii=False) for row in rows]
     origins = [chunk.origin_of(int(i)) for i in places]
     work.rejected.append(pa.table([reasons, origins, raw], schema=REJECTED))
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """Dates and timestamps as text: rows are here because a time is odd, and Python's calendar ends with the year 9999."""
+    columns = [c.cast(pa.string()) if pa.types.is_temporal(c.type) else c for c in table.columns]
+    return pa.table(columns, names=table.column_names)
 
 
 def _write(work: _Work) -> BatchResult:

@@ -1,8 +1,8 @@
 """Spark's analysed trees: from the JSON that Catalyst writes to typed expressions.
 
 The analysed tree is the source of truth for names, types and coercions: every implicit cast is a ``Cast`` node. Two
-things are missing in the JSON, the escape character of LIKE and whether a cast is a try_cast; :func:`restore` brings them
-back from the JVM's own tree.
+things are missing in the JSON, the escape character of LIKE and whether a cast is a try_cast; :func:`restore` brings
+them back from the JVM's own tree.
 """
 
 from __future__ import annotations
@@ -27,10 +27,25 @@ _EPOCH = date(1970, 1, 1).toordinal()
 # Nodes that say nothing about the value.
 _TRANSPARENT = ("Alias", "KnownNotNull", "KnownNullable", "TaggingExpression")
 # Spark writes try_add(…) as a node with the plain operator below it.
-_TRY = {"Add": "TryAdd", "Subtract": "TrySubtract", "Multiply": "TryMultiply", "Divide": "TryDivide", "Remainder": "TryMod"}
+_TRY = {
+    "Add": "TryAdd",
+    "Subtract": "TrySubtract",
+    "Multiply": "TryMultiply",
+    "Divide": "TryDivide",
+    "Remainder": "TryMod",
+}
 _TRY_NODES = tuple(_TRY.values())
 # Of these the result depends on when or where they run; no table can hold them.
-_NOT_REPEATABLE = ("CurrentDate", "CurrentTimestamp", "Now", "LocalTimestamp", "Rand", "Randn", "Uuid", "MonotonicallyIncreasingID")
+_NOT_REPEATABLE = (
+    "CurrentDate",
+    "CurrentTimestamp",
+    "Now",
+    "LocalTimestamp",
+    "Rand",
+    "Randn",
+    "Uuid",
+    "MonotonicallyIncreasingID",
+)
 _PARSERS = {"ParseToDate": "date", "ParseToTimestamp": "timestamp"}
 
 
@@ -46,8 +61,9 @@ class Node:
 def read_tree(items: Sequence[Mapping[str, Any]]) -> Node:
     """Build the tree of a pre-order list.
 
-    >>> read_tree([{"class": "a.b.Not", "num-children": 1}, {"class": "a.b.Literal", "num-children": 0}]).children[0].name
-    'Literal'
+    >>> tree = read_tree([{"class": "a.b.Not", "num-children": 1}, {"class": "a.b.Literal", "num-children": 0}])
+    >>> tree.name, tree.children[0].name
+    ('Not', 'Literal')
     """
     position = 0
 
@@ -87,6 +103,8 @@ def to_expression(node: Node, column: ColumnOf) -> Expression:
 
 
 class _Reader:
+    """Methods ``_read_X`` read the nodes of class X that need more than their children."""
+
     def __init__(self, column: ColumnOf) -> None:
         self._column = column
         # The definitions that CommonExpressionRef stands for, innermost last. Their ids are not in the JSON.
@@ -112,7 +130,9 @@ class _Reader:
     def _call(self, node: Node, children: Sequence[Node], *options: tuple[str, str]) -> Expression:
         if node.name in _NOT_REPEATABLE:
             hint = "use the stream's event time, or a literal"
-            raise SqlError("UNSUPPORTED", f"the function {functions.pretty(node.name)} gives other values every time", hint=hint)
+            raise SqlError(
+                "UNSUPPORTED", f"the function {functions.pretty(node.name)} gives other values every time", hint=hint
+            )
         if not functions.known(node.name):
             raise functions.unsupported_function(node.name)
         args = tuple(self.read(child) for child in children)
@@ -124,12 +144,9 @@ class _Reader:
             return functions.typed(replace(inner, op=_TRY[inner.op]))
         raise SqlError("UNSUPPORTED", f"{functions.pretty(node.name)} is supported for numbers only")
 
-    def _read_Cast(self, node: Node) -> Expression:  # noqa: N802  (named after the Catalyst class)
+    def _read_Cast(self, node: Node) -> Expression:
         argument, target = self.read(node.children[0]), _type(node.fields["dataType"])
-        if argument.type == target:
-            return argument
-        op = "TryCast" if node.fields.get("evalMode") == "TRY" else "Cast"
-        return functions.typed(Call(op, (argument,), target))
+        return _cast("TryCast" if node.fields.get("evalMode") == "TRY" else "Cast", argument, target)
 
     def _parse(self, node: Node) -> Expression:
         if len(node.children) > 1:
@@ -140,7 +157,8 @@ class _Reader:
             )
         argument = self.read(node.children[0])
         target = _type(node.fields.get("dataType") or _PARSERS[node.name])
-        return argument if argument.type == target else functions.typed(Call("Cast", (argument,), target))
+        fails = node.fields.get("ansiEnabled", node.fields.get("failOnError", True))
+        return _cast("Cast" if fails else "TryCast", argument, target)
 
     _read_ParseToDate = _parse
     _read_ParseToTimestamp = _parse
@@ -153,7 +171,7 @@ class _Reader:
     _read_Like = _like
     _read_ILike = _like
 
-    def _read_With(self, node: Node) -> Expression:  # noqa: N802
+    def _read_With(self, node: Node) -> Expression:
         body, *definitions = node.children
         if len(definitions) != 1:
             raise functions.unsupported_function("With", "this combination of functions")
@@ -163,10 +181,10 @@ class _Reader:
         finally:
             self._common.pop()
 
-    def _read_CommonExpressionRef(self, node: Node) -> Expression:  # noqa: N802
+    def _read_CommonExpressionRef(self, node: Node) -> Expression:
         return self._common[-1]
 
-    def _read_UnixTimestamp(self, node: Node) -> Expression:  # noqa: N802
+    def _read_UnixTimestamp(self, node: Node) -> Expression:
         return self._call(node, node.children[:1])
 
     _read_ToUnixTimestamp = _read_UnixTimestamp
@@ -177,7 +195,7 @@ class _Reader:
     _read_TimestampAdd = _unit
     _read_TimestampDiff = _unit
 
-    def _read_TimestampAddInterval(self, node: Node) -> Expression:  # noqa: N802
+    def _read_TimestampAddInterval(self, node: Node) -> Expression:
         return self._call(node, node.children[:1], ("micros", str(_interval(node.children[1]))))
 
     def _months(self, node: Node) -> Expression:
@@ -186,9 +204,19 @@ class _Reader:
     _read_DateAddYMInterval = _months
     _read_TimestampAddYMInterval = _months
 
-    def _read_ExtractANSIIntervalDays(self, node: Node) -> Expression:  # noqa: N802
+    def _read_ExtractANSIIntervalDays(self, node: Node) -> Expression:
         micros = _interval(node.children[0])
-        return Literal(int(micros / _MICROS_PER_DAY) if abs(micros) < 2**52 else micros // _MICROS_PER_DAY, INTEGER)
+        days = abs(micros) // _MICROS_PER_DAY
+        return Literal(days if micros >= 0 else -days, INTEGER)
+
+
+def _cast(op: str, argument: Expression, target: DataType) -> Expression:
+    if argument.type == target:
+        return argument
+    # Only NULL is folded: the front end finds the other literals of a text again by their value.
+    if isinstance(argument, Literal) and argument.value is None:
+        return Literal(None, target)
+    return functions.typed(Call(op, (argument,), target))
 
 
 def _interval(node: Node) -> int:

@@ -37,6 +37,15 @@ LONGEST_TEXT = 200_000
 DEEPEST_NESTING = 100
 
 _QUERY_WORDS = frozenset(["SELECT", "WITH", "FROM", "TABLE", "VALUES"])
+# First words of Spark's other statements: valid SQL, but nothing to run for ever.
+_STATEMENT_WORDS = frozenset(
+    {
+        *("ADD", "ALTER", "ANALYZE", "BEGIN", "CACHE", "CALL", "CLEAR", "COMMENT", "CREATE", "DECLARE", "DELETE", "DESC"),
+        *("DESCRIBE", "DFS", "DROP", "EXECUTE", "EXPLAIN", "FETCH", "GRANT", "INSERT", "LIST", "LOAD", "LOCK", "MERGE"),
+        *("MSCK", "REFRESH", "REPAIR", "REPLACE", "RESET", "REVOKE", "SET", "SHOW", "TRUNCATE", "UNCACHE", "UNLOCK"),
+        *("UPDATE", "USE"),
+    }
+)
 
 
 class Analyzer(Protocol):
@@ -207,7 +216,7 @@ def _check_statement(sql: str, shape: Shape) -> None:
     if first.word not in _QUERY_WORDS:
         what = f"{first.word} is not a query" if first.word else f"a query does not start with {first.text}"
         position = Position.of(sql, first.start, first.stop)
-        code = "UNSUPPORTED" if first.word.isalpha() else "SQL_PARSE"
+        code = "UNSUPPORTED" if first.word in _STATEMENT_WORDS else "SQL_PARSE"
         raise SqlError(code, what, hint="write SELECT … FROM stream", position=position, text=sql)
     ended = False
     for token in shape.tokens:

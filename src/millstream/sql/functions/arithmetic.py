@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millstream.model.expression import Call
-from millstream.model.types import LONG, DataType, decimal
+from millstream.model.types import LONG, LONG_DIGITS, DataType, decimal
 from millstream.sql.functions import decimals
-from millstream.sql.functions.table import Function, add, always, never
+from millstream.sql.functions.table import Function, Let, Template, add, always, never
 
 _WIDER = {"byte": "BIGINT", "short": "BIGINT", "integer": "BIGINT", "long": "HUGEINT"}
 _SIGN_BIT = {"integer": 31, "long": 63}
@@ -58,7 +58,7 @@ def _unrounded(precision: int, scale: int) -> DataType | None:
     return result if result.scale == scale else None
 
 
-def _sum(sign: str) -> object:
+def _sum(sign: str) -> Template:
     def template(call: Call, args: Sequence[str]) -> str:
         a, b = args
         if call.type.floating:
@@ -86,7 +86,9 @@ def _product(call: Call, args: Sequence[str]) -> str:
     # DuckDB keeps a product of two small decimals in 18 digits; a wide left side makes it take 38.
     wide = decimal(max(left.precision, 19), left.scale).duck if call.type.precision > 18 else left.duck
     product = f"CAST({a} AS {wide}) * {b}"
-    return f"TRY_CAST(TRY({product}) AS {call.type.duck})" if _overflows(call) else f"CAST({product} AS {call.type.duck})"
+    return (
+        f"TRY_CAST(TRY({product}) AS {call.type.duck})" if _overflows(call) else f"CAST({product} AS {call.type.duck})"
+    )
 
 
 def _quotient_type(call: Call) -> DataType | None:
@@ -100,26 +102,34 @@ def _quotient_type(call: Call) -> DataType | None:
     return result if digits <= decimals.MAX_PRECISION else None
 
 
-def _quotient(call: Call, args: Sequence[str]) -> str:
+def _quotient(call: Call, args: Sequence[str]) -> str | Let:
     a, b = args
     if call.type.floating:
         return f"{a} / CASE WHEN {b} = 0 THEN NULL ELSE {b} END"
     left, right = call.args[0].type, call.args[1].type
     shift = call.type.scale - left.scale + right.scale
-    dividend = f"({decimals.scaled(a, left)} * CAST({10**shift} AS HUGEINT))"
+    dividend = f"abs({decimals.scaled(a, left)}) * CAST({10**shift} AS HUGEINT)"
     divisor = f"CASE WHEN {b} = 0 THEN NULL ELSE abs({decimals.scaled(b, right)}) END"
-    rest = f"(abs({dividend}) % ({divisor}))"
+    negative = f"({a} < 0) <> ({b} < 0)"
+    return Let(
+        dividend, lambda x: Let(divisor, lambda y: Let(f"{x} // {y}", lambda q: _rounded(x, y, q, negative, call.type)))
+    )
+
+
+def _rounded(dividend: str, divisor: str, quotient: str, negative: str, type_: DataType) -> str:
+    """The decimal of a whole quotient and its rest, half up."""
+    rest = f"({dividend} - {quotient} * {divisor})"
     # Twice the rest could overflow a HUGEINT.
-    up = f"CASE WHEN {rest} >= ({divisor}) - {rest} THEN 1 ELSE 0 END"
-    magnitude = f"(abs({dividend}) // ({divisor}) + {up})"
-    signed = f"CASE WHEN ({a} < 0) <> ({b} < 0) THEN -{magnitude} ELSE {magnitude} END"
-    return decimals.unscaled(signed, call.type)
+    magnitude = f"({quotient} + CASE WHEN {rest} >= {divisor} - {rest} THEN 1 ELSE 0 END)"
+    return decimals.unscaled(f"(CASE WHEN {negative} THEN -{magnitude} ELSE {magnitude} END)", type_)
 
 
 def _integral_quotient_type(call: Call) -> DataType | None:
     pair = _decimals(call)
     if pair is not None:
-        return LONG if _aligned(*pair) else None
+        a, b = pair
+        # Beyond 18 digits the quotient could leave the range of a long.
+        return LONG if _aligned(a, b) and a.precision - a.scale + b.scale <= LONG_DIGITS else None
     return LONG if all(arg.type == LONG for arg in call.args) else None
 
 
@@ -171,7 +181,7 @@ def _positive_remainder_type(call: Call) -> DataType | None:
 
 
 def _positive_remainder(call: Call, args: Sequence[str]) -> str:
-    a, b = args
+    b = args[1]
     rest = f"({_remainder(call, args)})"
     if call.type.floating:
         return f"CASE WHEN {rest} < 0 THEN ({rest} + {b}) % {b} ELSE {rest} END"
@@ -180,7 +190,8 @@ def _positive_remainder(call: Call, args: Sequence[str]) -> str:
     if call.type.kind in _SIGN_BIT:
         # Java's sum wraps around when the divisor is a large negative number.
         bit = _SIGN_BIT[call.type.kind]
-        moved = f"({moved} + CASE WHEN {moved} < -CAST({2**bit} AS {wide}) THEN CAST({2 ** (bit + 1)} AS {wide}) ELSE 0 END)"
+        round_ = f"CASE WHEN {moved} < -CAST({2**bit} AS {wide}) THEN CAST({2 ** (bit + 1)} AS {wide}) ELSE 0 END"
+        moved = f"({moved} + {round_})"
     safe = f"CASE {b} WHEN 0 THEN NULL ELSE CAST({b} AS {wide}) END"
     return f"CASE WHEN {rest} < 0 THEN CAST({moved} % {safe} AS {call.type.duck}) ELSE {rest} END"
 
@@ -218,8 +229,8 @@ def _enter() -> None:
     for op, name, sign in (("Add", "+", "+"), ("Subtract", "-", "-")):
         template = _sum(sign)
         word = {"Add": "sum", "Subtract": "difference"}[op]
-        add(Function(op, (name,), f"{word} of two numbers; {whole}", _sum_type, template, _overflows))  # type: ignore[arg-type]
-        add(Function(f"Try{op}", (f"try_{op.lower()}",), f"{word}, NULL on overflow", _sum_type, template))  # type: ignore[arg-type]
+        add(Function(op, (name,), f"{word} of two numbers; {whole}", _sum_type, template, _overflows))
+        add(Function(f"Try{op}", (f"try_{op.lower()}",), f"{word}, NULL on overflow", _sum_type, template))
     add(Function("Multiply", ("*",), f"product of two numbers; {whole}", _product_type, _product, _overflows))
     add(Function("TryMultiply", ("try_multiply",), "product, NULL on overflow", _product_type, _product))
     quotient = "quotient of doubles or decimals, half up; fails on division by zero"
@@ -227,8 +238,13 @@ def _enter() -> None:
     add(Function("TryDivide", ("try_divide",), "quotient, NULL on division by zero", _quotient_type, _quotient, never))
     add(
         Function(
-            "IntegralDivide", ("div",), "whole quotient, towards zero; fails on division by zero",
-            _integral_quotient_type, _integral_quotient, always, guard=_divisor_first,
+            "IntegralDivide",
+            ("div",),
+            "whole quotient, towards zero; fails on division by zero",
+            _integral_quotient_type,
+            _integral_quotient,
+            always,
+            guard=_divisor_first,
         )
     )
     remainder = "remainder with the sign of the dividend; fails on division by zero"
@@ -236,11 +252,20 @@ def _enter() -> None:
     add(Function("TryMod", ("try_mod",), "remainder, NULL on division by zero", _remainder_type, _remainder))
     add(
         Function(
-            "Pmod", ("pmod",), "positive remainder of integers or floating-point numbers; fails on division by zero",
-            _positive_remainder_type, _positive_remainder, always, guard=_divisor_first,
+            "Pmod",
+            ("pmod",),
+            "positive remainder of integers or floating-point numbers; fails on division by zero",
+            _positive_remainder_type,
+            _positive_remainder,
+            always,
+            guard=_divisor_first,
         )
     )
-    add(Function("UnaryMinus", ("- (sign)", "negative"), "the number with the other sign", _signed_type, _negate, _integral))
+    add(
+        Function(
+            "UnaryMinus", ("- (sign)", "negative"), "the number with the other sign", _signed_type, _negate, _integral
+        )
+    )
     add(Function("UnaryPositive", ("+ (sign)", "positive"), "the number itself", _signed_type, lambda _, args: args[0]))
     add(Function("Abs", ("abs",), "absolute value", _signed_type, _absolute, _integral))
 

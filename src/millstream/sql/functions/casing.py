@@ -9,8 +9,8 @@ from millstream.sql.functions.literals import text
 
 # Letters that Unicode 15 to 17 paired, which DuckDB does not know yet: (first small letter, first capital, how many).
 _RECENT = (
-    (0x19B, 0xA7DC, 1), (0x264, 0xA7CB, 1), (0x1C8A, 0x1C89, 1), (0xA7CD, 0xA7CC, 1), (0xA7CF, 0xA7CE, 1), (0xA7D3, 0xA7D2, 1),
-    (0xA7D5, 0xA7D4, 1), (0xA7DB, 0xA7DA, 1), (0x10D70, 0x10D50, 22), (0x16EBB, 0x16EA0, 25),
+    (0x19B, 0xA7DC, 1), (0x264, 0xA7CB, 1), (0x1C8A, 0x1C89, 1), (0xA7CD, 0xA7CC, 1), (0xA7CF, 0xA7CE, 1),
+    (0xA7D3, 0xA7D2, 1), (0xA7D5, 0xA7D4, 1), (0xA7DB, 0xA7DA, 1), (0x10D70, 0x10D50, 22), (0x16EBB, 0x16EA0, 25),
 )  # fmt: skip
 _RECENT_SMALL = "".join(chr(small + i) for small, _, count in _RECENT for i in range(count))
 _RECENT_CAPITAL = "".join(chr(capital + i) for _, capital, count in _RECENT for i in range(count))
@@ -22,7 +22,10 @@ _TITLED = [chr(c) for c in range(0x80, _LAST) if chr(c).title() != chr(c).upper(
 
 _CASED = r"[\p{Lu}\p{Ll}\p{Lt}ªº]"
 # Unicode's Case_Ignorable: marks, format characters, modifiers, and punctuation inside words.
-_INSIDE = r"\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}''.:\x{b7}\x{387}\x{55f}\x{5f4}\x{2018}\x{2019}\x{2024}\x{2027}\x{fe13}\x{fe52}\x{fe55}\x{ff07}\x{ff0e}\x{ff1a}"
+_INSIDE = (
+    r"\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}''.:\x{b7}\x{387}\x{55f}\x{5f4}\x{2018}\x{2019}\x{2024}\x{2027}"
+    r"\x{fe13}\x{fe52}\x{fe55}\x{ff07}\x{ff0e}\x{ff1a}"
+)
 _FINAL_SIGMA = rf"({_CASED}[{_INSIDE}]*)Σ([{_INSIDE}]*)($|[^\p{{Lu}}\p{{Ll}}\p{{Lt}}ªº{_INSIDE}])"
 
 
@@ -42,7 +45,8 @@ def upper(a: str) -> str:
 def lower(a: str) -> str:
     """Small letters; Σ at the end of a word becomes ς, and İ keeps its dot."""
     dotted = f"replace({a}, 'İ', {text('İ'.lower())})"
-    sigma = f"CASE WHEN contains({a}, 'Σ') THEN regexp_replace({dotted}, '{_FINAL_SIGMA}', '\\1ς\\2\\3', 'g') ELSE {dotted} END"
+    final = f"regexp_replace({dotted}, '{_FINAL_SIGMA}', '\\1ς\\2\\3', 'g')"
+    sigma = f"CASE WHEN contains({a}, 'Σ') THEN {final} ELSE {dotted} END"
     recent = f"translate(lower({sigma}), '{_RECENT_CAPITAL}', '{_RECENT_SMALL}')"
     return f"CASE WHEN {_ascii(a)} THEN lower({a}) ELSE {recent} END"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.model.expression import Call
+from millstream.model.expression import Call, Expression, Literal
 from millstream.model.types import DataType
 from millstream.sql.functions import decimals, timetext
-from millstream.sql.functions.table import Function, add, strict_failure
+from millstream.sql.functions.table import Function, Let, add, strict_failure
 
-Cast = Callable[[str, DataType, DataType], str]
+Cast = Callable[[str, DataType, DataType], str | Let]
 
 # Spark trims these bytes before it reads a number: control characters and the space.
 _BLANK = r"[\x00-\x20\x7f]*"
@@ -55,8 +55,8 @@ def _narrowed(a: str, source: DataType, target: DataType) -> str:
     return f"CASE {over} {under} ELSE CAST({a} AS FLOAT) END"
 
 
-def _double_to_decimal(a: str, source: DataType, target: DataType) -> str:
-    return decimals.from_double(a, target)
+def _double_to_decimal(a: str, source: DataType, target: DataType) -> Let:
+    return decimals.from_double(f"CAST({a} AS DOUBLE)" if source.kind == "float" else a, target)
 
 
 def _decimal_to_floating(a: str, source: DataType, target: DataType) -> str:
@@ -90,13 +90,13 @@ def _text_to_floating(a: str, source: DataType, target: DataType) -> str:
     number = f"TRY_CAST(regexp_extract({a}, '{pattern}', 1) AS {target.duck})"
     word = f"lower(trim({a}))"
     special = (
-        f"WHEN 'nan' THEN 'nan' WHEN 'inf' THEN 'inf' WHEN '+inf' THEN 'inf' WHEN 'infinity' THEN 'inf' "
-        f"WHEN '+infinity' THEN 'inf' WHEN '-inf' THEN '-inf' WHEN '-infinity' THEN '-inf'"
+        "WHEN 'nan' THEN 'nan' WHEN 'inf' THEN 'inf' WHEN '+inf' THEN 'inf' WHEN 'infinity' THEN 'inf' "
+        "WHEN '+infinity' THEN 'inf' WHEN '-inf' THEN '-inf' WHEN '-infinity' THEN '-inf'"
     )
     return f"coalesce({number}, CAST(CASE {word} {special} END AS {target.duck}))"
 
 
-def _text_to_decimal(a: str, source: DataType, target: DataType) -> str:
+def _text_to_decimal(a: str, source: DataType, target: DataType) -> Let:
     pattern = f"^{_BLANK}([+-]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:[eE][+-]?[0-9]+)?){_BLANK}$"
     return decimals.from_text(f"regexp_extract({a}, '{pattern}', 1)", target)
 
@@ -159,12 +159,21 @@ _RULES = _rules()
 
 def _cast_type(call: Call) -> DataType | None:
     source, target = call.args[0].type, call.type
-    if source == target or source.kind == "void" or (source.kind, target.kind) in _RULES:
+    if source == target or source.kind == "void":
         return target
-    return None
+    return target if (source.kind, target.kind) in _RULES and _readable(call.args[0], target) else None
 
 
-def _cast(call: Call, args: Sequence[str]) -> str:
+def _readable(argument: Expression, target: DataType) -> bool:
+    """Whether a literal has a form that is read as in Spark. Time zones by name, say, must not quietly become NULL."""
+    if not isinstance(argument, Literal) or not isinstance(argument.value, str) or argument.type.kind != "string":
+        return True
+    if target.kind == "date":
+        return timetext.is_date(argument.value)
+    return target.kind not in _TIMES or timetext.is_timestamp(argument.value)
+
+
+def _cast(call: Call, args: Sequence[str]) -> str | Let:
     source, target = call.args[0].type, call.type
     if source == target:
         return args[0]
@@ -209,10 +218,12 @@ def _cast_failure(call: Call, args: Sequence[str], value: str) -> str:
 
 
 def _enter() -> None:
-    about = "conversion between the ordinary types, as CAST does in ANSI mode; floating point to string is not supported"
+    about = (
+        "conversion between the ordinary types, as CAST does in ANSI mode; floating point to string is not supported"
+    )
     names = ("cast", "::", "int", "bigint", "smallint", "tinyint", "float", "double", "decimal", "string", "boolean")
-    names += ("date", "timestamp", "to_date", "to_timestamp")
-    add(Function("Cast", names, about, _cast_type, _cast, _cast_fallible, _cast_failure))
+    times = ("date", "timestamp", "to_date", "to_timestamp")
+    add(Function("Cast", (*names, *times), about, _cast_type, _cast, _cast_fallible, _cast_failure))
     add(Function("TryCast", ("try_cast",), "as cast, but NULL instead of a failure", _cast_type, _cast))
 
 

@@ -90,7 +90,11 @@ def _extreme(function: str) -> Template:
 
 def _enter() -> None:
     add(Function("If", ("if", "iff", "nvl2"), "one of two values by a condition", _if_type, _if, guard=_if_guard))
-    add(Function("CaseWhen", ("case", "decode"), "the value of the first true branch", _case_type, _case, guard=_case_guard))
+    add(
+        Function(
+            "CaseWhen", ("case", "decode"), "the value of the first true branch", _case_type, _case, guard=_case_guard
+        )
+    )
     first = "the first value that is not NULL"
     names = ("coalesce", "nvl", "ifnull", "zeroifnull")
     add(
@@ -102,8 +106,12 @@ def _enter() -> None:
     add(Function("NullIfResult", ("nullif",), missing, _null_if_type, _null_if, guard=eager))
     add(
         Function(
-            "NaNvl", ("nanvl",), "the second value where the first is NaN", _nanvl_type,
-            lambda _, args: f"CASE WHEN isnan({args[0]}) THEN {args[1]} ELSE {args[0]} END", guard=_nanvl_guard,
+            "NaNvl",
+            ("nanvl",),
+            "the second value where the first is NaN",
+            _nanvl_type,
+            lambda _, args: f"CASE WHEN isnan({args[0]}) THEN {args[1]} ELSE {args[0]} END",
+            guard=_nanvl_guard,
         )
     )
     largest, smallest = "the largest value, NULLs left out", "the smallest value, NULLs left out"

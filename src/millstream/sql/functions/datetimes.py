@@ -36,27 +36,31 @@ def _of_time(call: Call) -> DataType | None:
     return INTEGER if call.args[0].type.kind in _TIMES else None
 
 
+def _date_of_date(call: Call) -> DataType | None:
+    return DATE if call.args[0].type == DATE else None
+
+
+def _long_of_timestamp(call: Call) -> DataType | None:
+    return LONG if call.args[0].type == TIMESTAMP else None
+
+
+def _fraction_type(call: Call) -> DataType | None:
+    return decimal(8, 6) if _of_time(call) else None
+
+
 def _field(function: str, offset: int = 0) -> Template:
     shift = f" + {offset}" if offset > 0 else f" - {-offset}" if offset < 0 else ""
     return lambda call, args: f"CAST({function}({args[0]}){shift} AS INTEGER)"
 
 
-def _constant(expression: Expression) -> Literal | None:
-    """The literal under casts that do not change it; Spark writes NULL as one of type void below a cast."""
-    if isinstance(expression, Call) and expression.op == "Cast" and expression.args[0].type.kind == "void":
-        return Literal(None, expression.type)
-    return expression if isinstance(expression, Literal) else None
-
-
 def _unit(expression: Expression, units: dict[str, str]) -> str | None:
     """The truncation unit of a literal; an unknown one gives NULL in Spark."""
-    literal = _constant(expression)
-    return units.get(str(literal.value).upper()) if literal and literal.value is not None else None
+    return units.get(str(expression.value).upper()) if isinstance(expression, Literal) and expression.value else None
 
 
 def _trunc_timestamp_type(call: Call) -> DataType | None:
     unit, time = call.args
-    return TIMESTAMP if _constant(unit) and time.type == TIMESTAMP else None
+    return TIMESTAMP if isinstance(unit, Literal) and time.type == TIMESTAMP else None
 
 
 def _trunc_timestamp(call: Call, args: Sequence[str]) -> str:
@@ -66,7 +70,7 @@ def _trunc_timestamp(call: Call, args: Sequence[str]) -> str:
 
 def _trunc_date_type(call: Call) -> DataType | None:
     date, unit = call.args
-    return DATE if _constant(unit) and date.type == DATE else None
+    return DATE if isinstance(unit, Literal) and date.type == DATE else None
 
 
 def _trunc_date(call: Call, args: Sequence[str]) -> str:
@@ -149,10 +153,8 @@ def _make_date_type(call: Call) -> DataType | None:
 
 def _make_date(call: Call, args: Sequence[str]) -> str:
     year, month, day = args
-    return (
-        f"CASE WHEN {year} BETWEEN 0 AND 9999 THEN TRY_CAST(format('{{:04d}}', {year}) || '-' || {month} || '-' || {day} "
-        f"AS DATE) END"
-    )
+    text = f"format('{{:04d}}', {year}) || '-' || {month} || '-' || {day}"
+    return f"CASE WHEN {year} BETWEEN 0 AND 9999 THEN TRY_CAST({text} AS DATE) END"
 
 
 def _enter_fields() -> None:
@@ -166,18 +168,15 @@ def _enter_fields() -> None:
         ("DayOfYear", ("dayofyear",), "dayofyear", 0, "day of the year"),
         ("WeekOfYear", ("weekofyear",), "week", 0, "ISO week of the year"),
         ("YearOfWeek", ("extract(yearofweek)",), "isoyear", 0, "year that the ISO week belongs to"),
-        ("UnixDate", ("unix_date",), "epoch_days", 0, "days since 1970-01-01"),
     ]
     for op, names, function, offset, about in of_date:
-        template = _field(function, offset)
-        if op == "UnixDate":
-            template = lambda call, args: f"CAST({args[0]} - make_date(0) AS INTEGER)"  # noqa: E731
-        add(Function(op, names, f"{about} of a date", _of_date, template))
+        add(Function(op, names, f"{about} of a date", _of_date, _field(function, offset)))
+    days = "days from 1970-01-01 to a date"
+    add(Function("UnixDate", ("unix_date",), days, _of_date, lambda _, a: f"CAST({a[0]} - make_date(0) AS INTEGER)"))
     for unit in ("hour", "minute", "second"):
         add(Function(unit.capitalize(), (unit,), f"{unit} of a timestamp", _of_time, _field(unit)))
     fraction = "second with fraction of a timestamp"
-    of_minute = lambda call: decimal(8, 6) if _of_time(call) else None  # noqa: E731
-    add(Function("SecondWithFraction", ("extract(second)",), fraction, of_minute, _seconds_of_minute))
+    add(Function("SecondWithFraction", ("extract(second)",), fraction, _fraction_type, _seconds_of_minute))
 
 
 def _enter() -> None:
@@ -190,26 +189,32 @@ def _enter() -> None:
     seconds = "seconds since 1970 of a date or timestamp"
     add(Function("UnixTimestamp", ("unix_timestamp",), seconds, _unix_timestamp_type, _unix_timestamp))
     add(Function("ToUnixTimestamp", ("to_unix_timestamp",), seconds, _unix_timestamp_type, _unix_timestamp))
-    of_timestamp = lambda call: LONG if call.args[0].type == TIMESTAMP else None  # noqa: E731
     for op, name, unit, to_op, to_name in (
         ("UnixSeconds", "unix_seconds", 1_000_000, "SecondsToTimestamp", "timestamp_seconds"),
         ("UnixMillis", "unix_millis", 1_000, "MillisToTimestamp", "timestamp_millis"),
         ("UnixMicros", "unix_micros", 1, "MicrosToTimestamp", "timestamp_micros"),
     ):
         about = name.removeprefix("unix_")
-        add(Function(op, (name,), f"whole {about} since 1970 of a timestamp", of_timestamp, _unix(unit)))
+        add(Function(op, (name,), f"whole {about} since 1970 of a timestamp", _long_of_timestamp, _unix(unit)))
         about = f"timestamp so many {about} after 1970"
         add(Function(to_op, (to_name,), about, _from_units_type, _from_units(unit), always))
     days = "days from the second date to the first"
     add(
         Function(
-            "DateDiff", ("datediff", "date_diff"), days, _difference_type, lambda _, a: f"CAST({a[0]} - {a[1]} AS INTEGER)"
+            "DateDiff",
+            ("datediff", "date_diff"),
+            days,
+            _difference_type,
+            lambda _, a: f"CAST({a[0]} - {a[1]} AS INTEGER)",
         )
     )
     last = "last day of the date's month"
-    of_date = lambda call: DATE if call.args[0].type == DATE else None  # noqa: E731
-    add(Function("LastDay", ("last_day",), last, of_date, lambda _, args: f"last_day({args[0]})"))
-    add(Function("MakeDate", ("make_date",), "date of year (0 to 9999), month and day", _make_date_type, _make_date, always))
+    add(Function("LastDay", ("last_day",), last, _date_of_date, lambda _, args: f"last_day({args[0]})"))
+    add(
+        Function(
+            "MakeDate", ("make_date",), "date of year (0 to 9999), month and day", _make_date_type, _make_date, always
+        )
+    )
 
 
 _enter()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
 from millstream.model.types import DataType, decimal
+from millstream.sql.functions.table import Let
 
 MAX_PRECISION = 38
 # Spark keeps at least so many digits after the point when a result needs more than 38 digits.
@@ -13,6 +15,9 @@ MIN_ADJUSTED_SCALE = 6
 # More zeros than a decimal has digits, on either side of the digits of a double.
 _ZEROS = 400
 _PADDING = f"repeat('0', {_ZEROS})"
+# Below so many units the product of a double and a power of ten is off by less than a millionth of a unit.
+_CLEAR_UNITS = "1e9"
+_CLEAR_DISTANCE = "1e-5"
 
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 
@@ -53,12 +58,16 @@ def digits_of(integral: DataType) -> int:
     return _DIGITS[integral.kind]
 
 
-def from_text(number: str, type_: DataType) -> str:
+def from_text(number: str, type_: DataType) -> Let:
     """The decimal of a number's text, half up. DuckDB misreads texts with an exponent, so the point is moved here."""
+    return Let(number, lambda bound: _moved_point(bound, type_))
+
+
+def _moved_point(number: str, type_: DataType) -> str:
     whole = f"regexp_extract({number}, '^[+-]?([0-9]*)', 1)"
     fraction = f"regexp_extract({number}, '[.]([0-9]*)', 1)"
     exponent = f"TRY_CAST(regexp_extract({number}, '[eE]([+-]?[0-9]+)$', 1) AS INTEGER)"
-    # Zeros on both sides make every place of the point a place inside the digits; more than 60 never reach a result.
+    # Zeros on both sides make every place of the point a place inside the digits.
     places = f"CASE WHEN {exponent} < -{_ZEROS} THEN -{_ZEROS} ELSE {exponent} END"
     digits = f"({_PADDING} || {whole} || {fraction} || {_PADDING})"
     before = f"(length({whole}) + {_ZEROS} + {places})"
@@ -71,12 +80,32 @@ def from_text(number: str, type_: DataType) -> str:
     )
 
 
-def from_double(a: str, type_: DataType) -> str:
-    """The decimal of a double, rounded half up from its shortest text as Spark does it; NULL when it does not fit."""
-    text = f"CAST(CAST({a} AS DOUBLE) AS VARCHAR)"
-    # In this range the text has no exponent; it is far cheaper.
-    plain = f"abs({a}) BETWEEN 0.001 AND 1e15"
-    return f"CASE WHEN {plain} THEN TRY_CAST({text} AS {type_.duck}) ELSE {from_text(text, type_)} END"
+def rounded_double(a: str, scale: int, fast: Callable[[str], str], slow: Callable[[str], str | Let]) -> Let:
+    """Round a double half up from its shortest text, as Spark does it.
+
+    Away from ties the product with the power of ten decides, exactly: ``fast`` gets the whole units, signed. Near ties
+    and for large numbers ``slow`` gets the double itself.
+    """
+    units = f"abs({a}) * CAST(1e{scale} AS DOUBLE)"
+
+    def choose(units: str) -> str | Let:
+        clear = f"{units} < {_CLEAR_UNITS} AND abs({units} - floor({units}) - 0.5) > {_CLEAR_DISTANCE}"
+        whole = f"(CASE WHEN {a} < 0 THEN -floor({units} + 0.5) ELSE floor({units} + 0.5) END)"
+        rest = slow(f"(CASE WHEN {clear} THEN NULL ELSE {a} END)")
+        if isinstance(rest, Let):
+            body = rest.body
+            return Let(rest.value, lambda bound: f"CASE WHEN {clear} THEN {fast(whole)} ELSE {body(bound)} END")
+        return f"CASE WHEN {clear} THEN {fast(whole)} ELSE {rest} END"
+
+    return Let(units, choose)
+
+
+def from_double(a: str, type_: DataType) -> Let:
+    """The decimal of a double, half up; NULL when it does not fit."""
+    return rounded_double(
+        a, type_.scale, lambda whole: unscaled(f"CAST({whole} AS BIGINT)", type_),
+        lambda rest: from_text(f"CAST({rest} AS VARCHAR)", type_),
+    )  # fmt: skip
 
 
 def unscaled(sql: str, type_: DataType) -> str:

@@ -1,8 +1,8 @@
-"""Moving dates and timestamps. Interval literals come as options (``micros``, ``months``): no value has an interval type."""
+"""Moving dates and timestamps. Interval literals come as options (``micros``, ``months``); no value is an interval."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from millstream.model.expression import Call
 from millstream.model.types import DATE, INTEGER, LONG, DataType
@@ -48,7 +48,7 @@ def _add_months_type(call: Call) -> DataType | None:
     return DATE if call.args[0].type == DATE and call.args[1].type == INTEGER else None
 
 
-def _year_month_type(*kinds: str) -> object:
+def _year_month_type(*kinds: str) -> Callable[[Call], DataType | None]:
     return lambda call: call.args[0].type if call.args[0].type.kind in kinds else None
 
 
@@ -108,19 +108,41 @@ def _window(call: Call, args: Sequence[str]) -> str:
 
 
 def _enter() -> None:
-    add(Function("DateAdd", ("date_add", "date + days"), "date so many days later", _moved_date_type, _moved_date("+"), always))
-    add(Function("DateSub", ("date_sub", "date - days"), "date so many days earlier", _moved_date_type, _moved_date("-"), always))
+    add(
+        Function(
+            "DateAdd",
+            ("date_add", "date + days"),
+            "date so many days later",
+            _moved_date_type,
+            _moved_date("+"),
+            always,
+        )
+    )
+    add(
+        Function(
+            "DateSub",
+            ("date_sub", "date - days"),
+            "date so many days earlier",
+            _moved_date_type,
+            _moved_date("-"),
+            always,
+        )
+    )
     later = "date so many months later, cut to the last day of the month"
     add(
         Function(
-            "AddMonths", ("add_months",), later, _add_months_type,
-            lambda call, args: _add_months(args[0], args[1], call.type), always,
+            "AddMonths",
+            ("add_months",),
+            later,
+            _add_months_type,
+            lambda call, args: _add_months(args[0], args[1], call.type),
+            always,
         )
     )
     moved = "moved by a literal interval of months or years"
     for op, kinds in (("DateAddYMInterval", ("date",)), ("TimestampAddYMInterval", _TIMES)):
         name = ("date + interval",) if op.startswith("Date") else ("timestamp + interval month",)
-        add(Function(op, name, moved, _year_month_type(*kinds), _year_month, always))  # type: ignore[arg-type]
+        add(Function(op, name, moved, _year_month_type(*kinds), _year_month, always))
     moved = "moved by a literal interval of days to seconds"
     add(Function("TimestampAddInterval", ("timestamp + interval",), moved, _day_time_type, _day_time, always))
     units = "timestamp so many units later"

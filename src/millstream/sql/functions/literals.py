@@ -39,13 +39,12 @@ def constant(literal: Literal) -> str:
         return "TRUE" if value else "FALSE"
     if kind == "string":
         return text(str(value))
+    if isinstance(value, bytes):
+        return f"unhex('{value.hex()}')"
     if kind == "date":
         return f"make_date(CAST({value} AS INTEGER))"
     if kind in ("timestamp", "timestamp_ntz"):
         return f"make_timestamp(CAST({value} AS BIGINT))"
-    if kind == "binary":
-        assert isinstance(value, bytes)
-        return f"unhex('{value.hex()}')"
     return f"CAST('{_number(value)}' AS {literal.type.duck})"
 
 

@@ -1,4 +1,4 @@
-"""Comparisons, three-valued logic and tests for NULL and NaN. NaN equals itself and is the largest number, as in Spark."""
+"""Comparisons, three-valued logic, tests for NULL and NaN. NaN equals itself and is the largest number."""
 
 from __future__ import annotations
 
@@ -73,7 +73,11 @@ def _enter() -> None:
     add(Function("And", ("and",), "three-valued conjunction", _boolean_type, _infix("AND"), guard=_unless_false))
     add(Function("Or", ("or",), "three-valued disjunction", _boolean_type, _infix("OR"), guard=_unless_true))
     add(Function("Not", ("not", "!"), "three-valued negation", _boolean_type, lambda _, args: f"NOT {args[0]}"))
-    add(Function("IsNull", ("is null", "isnull"), "is the value missing", _any_type, lambda _, args: f"{args[0]} IS NULL"))
+    add(
+        Function(
+            "IsNull", ("is null", "isnull"), "is the value missing", _any_type, lambda _, args: f"{args[0]} IS NULL"
+        )
+    )
     there = "is the value there"
     add(Function("IsNotNull", ("is not null", "isnotnull"), there, _any_type, lambda _, args: f"{args[0]} IS NOT NULL"))
     nan = "is the floating-point value NaN; false for NULL"

@@ -10,8 +10,9 @@ from decimal import Decimal
 
 from millstream.model.expression import Call, Literal
 from millstream.model.types import DOUBLE, LONG, DataType, decimal
-from millstream.sql.functions.decimals import MAX_PRECISION, from_double
-from millstream.sql.functions.table import Function, Template, add
+from millstream.sql.functions import decimals
+from millstream.sql.functions.decimals import MAX_PRECISION
+from millstream.sql.functions.table import Function, Let, Template, add
 
 # From here on a double has no digits after the point.
 _WHOLE_DOUBLES = "1e17"
@@ -78,11 +79,10 @@ def _bround_type(call: Call) -> DataType | None:
     return type_ if type_ and type_ != DOUBLE else None
 
 
-def _round(call: Call, args: Sequence[str]) -> str:
+def _round(call: Call, args: Sequence[str]) -> str | Let:
     a, scale, type_ = args[0], _scale(call) or 0, call.args[0].type
     if type_ == DOUBLE:
-        exact = f"CAST({from_double(a, decimal(MAX_PRECISION, scale))} AS VARCHAR)"
-        return f"CASE WHEN abs({a}) < {_WHOLE_DOUBLES} THEN CAST({exact} AS DOUBLE) ELSE {a} END"
+        return _round_double(a, scale)
     if type_.integral:
         return a if scale >= 0 else _round_integer(a, 10**-scale, type_, even=False)
     if scale >= type_.scale:
@@ -90,6 +90,19 @@ def _round(call: Call, args: Sequence[str]) -> str:
     if scale >= 0:
         return f"TRY_CAST({a} AS {call.type.duck})"
     return _round_decimal_up(a, type_, -scale, call.type, even=False)
+
+
+def _round_double(a: str, scale: int) -> Let:
+    def slow(rest: str) -> Let:
+        number = decimals.from_text(f"CAST({rest} AS VARCHAR)", decimal(MAX_PRECISION, scale))
+        whole = f"{a} <= -{_WHOLE_DOUBLES} OR {a} >= {_WHOLE_DOUBLES}"
+        return Let(
+            number.value,
+            lambda text: f"CASE WHEN {whole} THEN {a} ELSE CAST(CAST({number.body(text)} AS VARCHAR) AS DOUBLE) END",
+        )
+
+    # Adding 0 takes the sign from a zero.
+    return decimals.rounded_double(a, scale, lambda whole: f"{whole} / CAST(1e{scale} AS DOUBLE) + 0", slow)
 
 
 def _bround(call: Call, args: Sequence[str]) -> str:
@@ -158,7 +171,9 @@ def _log_of_base(call: Call, args: Sequence[str]) -> str:
 
 def _signum(call: Call, args: Sequence[str]) -> str:
     (a,) = args
-    return f"CASE WHEN {a} > 0 AND NOT isnan({a}) THEN CAST(1 AS DOUBLE) WHEN {a} < 0 THEN CAST(-1 AS DOUBLE) ELSE {a} END"
+    return (
+        f"CASE WHEN {a} > 0 AND NOT isnan({a}) THEN CAST(1 AS DOUBLE) WHEN {a} < 0 THEN CAST(-1 AS DOUBLE) ELSE {a} END"
+    )
 
 
 def _sqrt(call: Call, args: Sequence[str]) -> str:
@@ -203,7 +218,11 @@ def _enter() -> None:
     ]
     for op, names, about, template in rows:
         add(Function(op, names, about, _double, template))
-    for op, sign, about in (("BitwiseAnd", "&", "and"), ("BitwiseOr", "|", "or"), ("BitwiseXor", "xor", "exclusive or")):
+    for op, sign, about in (
+        ("BitwiseAnd", "&", "and"),
+        ("BitwiseOr", "|", "or"),
+        ("BitwiseXor", "xor", "exclusive or"),
+    ):
         add(Function(op, ("^" if sign == "xor" else sign,), f"bitwise {about} of integers", _bits_type, _bits(sign)))
     add(Function("BitwiseNot", ("~",), "bitwise complement of an integer", _bits_type, lambda _, args: f"~{args[0]}"))
 

@@ -65,7 +65,7 @@ def _enter() -> None:
     like = "matches a literal pattern of % and _; the escape character stands before %, _ or itself"
     add(Function("Like", ("like",), like, _like_type, _like))
     add(Function("ILike", ("ilike",), f"{like}; upper and lower case are the same", _like_type, _ilike))
-    about = "contains a match of a literal regular expression: characters, classes, groups, alternatives, repetition, ^ and $"
+    about = "contains a match of a literal regular expression of characters, classes, groups, |, repetition, ^ and $"
     add(Function("RLike", ("rlike", "regexp", "regexp_like"), about, _rlike_type, _rlike))
 
 

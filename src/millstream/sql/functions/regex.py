@@ -91,7 +91,7 @@ def _class_end(pattern: str, start: int) -> int | None:
 
 
 def _class(body: str) -> str | None:
-    """A character class of characters, ranges and \\d \\w \\s; Java's unions, intersections and nested classes are refused."""
+    """A class of characters, ranges and \\d \\w \\s; Java's unions, intersections and nested classes are refused."""
     negated = body.startswith("^")
     body = body[negated:]
     if not body or "[" in body or "&&" in body or body.startswith("-") or body.endswith("-"):

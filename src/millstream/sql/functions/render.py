@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from millstream.model.expression import Call, Column, Expression, walk
+from millstream.sql.functions.folding import folded
 from millstream.sql.functions.literals import constant, identifier
-from millstream.sql.functions.table import Function, lookup, unsupported_function
+from millstream.sql.functions.table import Function, Let, lookup, unsupported_function
 
 # Stands for argument k while a template is rendered; not a character of SQL text that users can bring in.
 _TOKEN = "\x01{}\x02"
@@ -88,11 +89,19 @@ class Program:
         template = function_of(expression).template
         return self._compose([self._piece(a) for a in expression.args], lambda args: template(expression, args))
 
-    def _compose(self, args: Sequence[_Piece], template: Callable[[Sequence[str]], str]) -> _Piece:
-        """Fill a template, binding the arguments that it uses more than once."""
-        tokens = [_TOKEN.format(index) for index in range(len(args))]
-        sql, level = template(tokens), 0
-        for token, piece in zip(tokens, args, strict=True):
+    def _compose(self, args: Sequence[_Piece], template: Callable[[Sequence[str]], str | Let]) -> _Piece:
+        """Fill a template, binding the arguments and steps that it uses more than once."""
+        pieces = list(args)
+        filled = template([_TOKEN.format(index) for index in range(len(pieces))])
+        while isinstance(filled, Let):
+            pieces.append(self._fill(filled.value, pieces))
+            filled = filled.body(_TOKEN.format(len(pieces) - 1))
+        return self._fill(filled, pieces)
+
+    def _fill(self, sql: str, args: Sequence[_Piece]) -> _Piece:
+        level = 0
+        for index, piece in enumerate(args):
+            token = _TOKEN.format(index)
             uses = sql.count(token)
             if uses > 1 and self.binding and not piece.simple:
                 piece = self._bind(piece)
@@ -130,7 +139,9 @@ class Program:
     def _guard(self, function: Function, call: Call, index: int) -> _Piece | None:
         if function.guard(call, ["x"] * len(call.args), index) is None:
             return None
-        return self._compose([self._piece(a) for a in call.args], lambda args: function.guard(call, args, index) or "TRUE")
+        return self._compose(
+            [self._piece(a) for a in call.args], lambda args: function.guard(call, args, index) or "TRUE"
+        )
 
     def _failed(self, call: Call, paths: Sequence[tuple[_Piece, ...]]) -> _Piece:
         function = function_of(call)
@@ -150,7 +161,7 @@ def translate(expression: Expression) -> str:
     >>> translate(Literal(1, INTEGER))
     "CAST('1' AS INTEGER)"
     """
-    return Program(binding=False).value(expression)
+    return Program(binding=False).value(folded(expression))
 
 
 def failures(expression: Expression) -> str | None:
@@ -158,4 +169,4 @@ def failures(expression: Expression) -> str | None:
 
     Branches that Spark does not take are not counted, and an operator that occurs twice counts once.
     """
-    return Program(binding=False).failures(expression)
+    return Program(binding=False).failures(folded(expression))

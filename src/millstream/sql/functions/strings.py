@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from millstream.model.expression import Call, Literal
 from millstream.model.types import BOOLEAN, INTEGER, STRING, DataType
@@ -13,7 +13,7 @@ from millstream.sql.functions.table import Function, Template, add, eager
 _MAX_LENGTH = 10_000_000
 
 
-def signature(result: DataType, *kinds: str) -> object:
+def signature(result: DataType, *kinds: str) -> Callable[[Call], DataType | None]:
     """The result type for arguments of exactly these kinds."""
     return lambda call: result if tuple(arg.type.kind for arg in call.args) == kinds else None
 
@@ -116,55 +116,133 @@ def _positive_index(call: Call) -> bool:
 
 def _enter() -> None:
     one = signature(STRING, "string")
-    rows: list[tuple[str, tuple[str, ...], str, object, Template]] = [
+    rows: list[tuple[str, tuple[str, ...], str, Callable[[Call], DataType | None], Template]] = [
         ("Upper", ("upper", "ucase"), "upper case", one, lambda _, a: casing.upper(a[0])),
         ("Lower", ("lower", "lcase"), "lower case", one, lambda _, a: casing.lower(a[0])),
-        ("InitCap", ("initcap",), "first letter of each word in upper case", one, lambda _, a: casing.capitalized(a[0])),
-        ("Length", ("length", "char_length", "character_length", "len"), "number of characters",
-         signature(INTEGER, "string"), lambda _, a: f"CAST(length({a[0]}) AS INTEGER)"),
-        ("OctetLength", ("octet_length",), "number of bytes", signature(INTEGER, "string"),
-         lambda _, a: f"CAST(strlen({a[0]}) AS INTEGER)"),
-        ("StringTrim", ("trim", "btrim"), "without spaces, or the given characters, at both ends", _strings, _trim("trim")),
-        ("StringTrimLeft", ("ltrim",), "without spaces, or the given characters, at the start", _strings, _trim("ltrim")),
-        ("StringTrimRight", ("rtrim",), "without spaces, or the given characters, at the end", _strings, _trim("rtrim")),
-        ("Substring", ("substring", "substr"), "part from a position, negative from the end",
-         signature(STRING, "string", "integer", "integer"), _substring),
+        (
+            "InitCap",
+            ("initcap",),
+            "first letter of each word in upper case",
+            one,
+            lambda _, a: casing.capitalized(a[0]),
+        ),
+        (
+            "Length",
+            ("length", "char_length", "character_length", "len"),
+            "number of characters",
+            signature(INTEGER, "string"),
+            lambda _, a: f"CAST(length({a[0]}) AS INTEGER)",
+        ),
+        (
+            "OctetLength",
+            ("octet_length",),
+            "number of bytes",
+            signature(INTEGER, "string"),
+            lambda _, a: f"CAST(strlen({a[0]}) AS INTEGER)",
+        ),
+        (
+            "StringTrim",
+            ("trim", "btrim"),
+            "without spaces, or the given characters, at both ends",
+            _strings,
+            _trim("trim"),
+        ),
+        (
+            "StringTrimLeft",
+            ("ltrim",),
+            "without spaces, or the given characters, at the start",
+            _strings,
+            _trim("ltrim"),
+        ),
+        (
+            "StringTrimRight",
+            ("rtrim",),
+            "without spaces, or the given characters, at the end",
+            _strings,
+            _trim("rtrim"),
+        ),
+        (
+            "Substring",
+            ("substring", "substr"),
+            "part from a position, negative from the end",
+            signature(STRING, "string", "integer", "integer"),
+            _substring,
+        ),
         ("Left", ("left",), "first characters", signature(STRING, "string", "integer"), _side("left")),
         ("Right", ("right",), "last characters", signature(STRING, "string", "integer"), _side("right")),
-        ("StringReplace", ("replace",), "with every occurrence of a part replaced",
-         signature(STRING, "string", "string", "string"), _call("replace")),
-        ("StringTranslate", ("translate",), "with characters replaced one by one",
-         signature(STRING, "string", "string", "string"), _call("translate")),
+        (
+            "StringReplace",
+            ("replace",),
+            "with every occurrence of a part replaced",
+            signature(STRING, "string", "string", "string"),
+            _call("replace"),
+        ),
+        (
+            "StringTranslate",
+            ("translate",),
+            "with characters replaced one by one",
+            signature(STRING, "string", "string", "string"),
+            _call("translate"),
+        ),
         ("StartsWith", ("startswith",), "begins with", signature(BOOLEAN, "string", "string"), _call("starts_with")),
         ("EndsWith", ("endswith",), "ends with", signature(BOOLEAN, "string", "string"), _call("ends_with")),
         ("Contains", ("contains",), "has a part", signature(BOOLEAN, "string", "string"), _call("contains")),
-        ("StringInstr", ("instr",), "position of a part, 0 when missing", signature(INTEGER, "string", "string"),
-         lambda _, a: f"CAST(strpos({a[0]}, {a[1]}) AS INTEGER)"),
-        ("StringLPad", ("lpad",), "filled or cut to a length at the left", signature(STRING, "string", "integer", "string"),
-         _pad("lpad")),
-        ("StringRPad", ("rpad",), "filled or cut to a length at the right", signature(STRING, "string", "integer", "string"),
-         _pad("rpad")),
+        (
+            "StringInstr",
+            ("instr",),
+            "position of a part, 0 when missing",
+            signature(INTEGER, "string", "string"),
+            lambda _, a: f"CAST(strpos({a[0]}, {a[1]}) AS INTEGER)",
+        ),
+        (
+            "StringLPad",
+            ("lpad",),
+            "filled or cut to a length at the left",
+            signature(STRING, "string", "integer", "string"),
+            _pad("lpad"),
+        ),
+        (
+            "StringRPad",
+            ("rpad",),
+            "filled or cut to a length at the right",
+            signature(STRING, "string", "integer", "string"),
+            _pad("rpad"),
+        ),
         ("Reverse", ("reverse",), "characters in reverse", one, _reverse),
         ("StringRepeat", ("repeat",), "repeated", signature(STRING, "string", "integer"), _repeat),
         ("Ascii", ("ascii",), "code point of the first character", signature(INTEGER, "string"), _ascii),
         ("Md5", ("md5",), "MD5 digest in hexadecimal", signature(STRING, "binary"), _call("md5")),
-        ("Sha2", ("sha2",), "SHA-256 digest in hexadecimal; only sha2(x, 256)", _sha2_type, lambda _, a: f"sha256({a[0]})"),
+        (
+            "Sha2",
+            ("sha2",),
+            "SHA-256 digest in hexadecimal; only sha2(x, 256)",
+            _sha2_type,
+            lambda _, a: f"sha256({a[0]})",
+        ),
         ("Concat", ("concat", "||"), "joined; NULL when a part is NULL", _strings, _concat),
     ]
     for op, names, about, result, template in rows:
-        add(Function(op, names, about, result, template))  # type: ignore[arg-type]
+        add(Function(op, names, about, result, template))
     joined = "joined with a separator, NULLs left out"
     add(Function("ConcatWs", ("concat_ws",), joined, _strings, _call("concat_ws"), guard=eager))
     add(
         Function(
-            "StringLocate", ("locate", "position"), "position of a part, from a position on",
-            signature(INTEGER, "string", "string", "integer"), _locate, guard=eager,  # type: ignore[arg-type]
+            "StringLocate",
+            ("locate", "position"),
+            "position of a part, from a position on",
+            signature(INTEGER, "string", "string", "integer"),
+            _locate,
+            guard=eager,
         )
     )
     add(
         Function(
-            "SplitPart", ("split_part",), "part between separators, negative from the end; 0 fails",
-            signature(STRING, "string", "string", "integer"), _split_part, _positive_index,  # type: ignore[arg-type]
+            "SplitPart",
+            ("split_part",),
+            "part between separators, negative from the end; 0 fails",
+            signature(STRING, "string", "string", "integer"),
+            _split_part,
+            _positive_index,
         )
     )
 

@@ -17,7 +17,38 @@ from millstream.model.types import DataType
 # The type of a call that is being built, before its result type is known.
 UNTYPED = DataType("void")
 
-Template = Callable[[Call, Sequence[str]], str]
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """SQL that is computed once and used by name in the rest: DuckDB shares nothing inside CASE."""
+
+    value: str
+    body: Callable[[str], str | Let]
+
+
+# Classes outside the table whose names do not tell the function.
+_NAMES = {
+    "BitwiseCount": "bit_count",
+    "CreateArray": "array",
+    "CreateMap": "map",
+    "CreateNamedStruct": "struct",
+    "FromUnixTime": "from_unixtime",
+    "LikeAll": "like all",
+    "LikeAny": "like any",
+    "Murmur3Hash": "hash",
+    "RegExpExtract": "regexp_extract",
+    "RegExpReplace": "regexp_replace",
+    "ShiftLeft": "shiftleft",
+    "ShiftRight": "shiftright",
+    "SoundEx": "soundex",
+    "StringSpace": "space",
+    "StringSplit": "split",
+    "ToDegrees": "degrees",
+    "ToRadians": "radians",
+    "XxHash64": "xxhash64",
+}
+
+Template = Callable[[Call, Sequence[str]], "str | Let"]
 
 
 def never(call: Call) -> bool:
@@ -105,12 +136,12 @@ def check(expression: Expression) -> None:
 
 
 def sql_name(op: str) -> str:
-    """A Catalyst class name as a function name: ``RegExpReplace`` is regexp_replace.
+    """The function of a Catalyst class that is not in the table, as users write it.
 
     >>> sql_name("RegExpReplace"), sql_name("ToDegrees")
-    ('reg_exp_replace', 'to_degrees')
+    ('regexp_replace', 'degrees')
     """
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op).lower()
+    return _NAMES.get(op) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op).lower()
 
 
 def pretty(op: str) -> str:
@@ -131,7 +162,9 @@ def unsupported_function(op: str, written: str | None = None) -> SqlError:
 def unsupported_arguments(function: Function, call: Call) -> SqlError:
     shown = ", ".join(_describe(arg) for arg in call.args)
     if call.op in ("Cast", "TryCast"):
-        message = f"{function.names[0]} from {call.args[0].type} to {call.type} is not supported"
+        source = call.args[0]
+        what = f"of {source.value!r}" if isinstance(source, Literal) else f"from {source.type}"
+        message = f"{function.names[0]} {what} to {call.type} is not supported"
     else:
         message = f"{function.names[0]} is not supported for ({shown})"
     return SqlError("UNSUPPORTED", message, hint=f"{function.names[0]}: {function.about}")

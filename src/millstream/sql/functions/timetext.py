@@ -1,7 +1,8 @@
 """Dates and timestamps from and to text and numbers, as Spark's casts do it in UTC.
 
-Read are ``yyyy[-m[m][-d[d]]]`` and, for timestamps, ``h[h][:m[m][:s[s][.f…]]]`` after it, with ``Z``, ``UTC``, ``GMT`` or an
-offset such as ``+01:00`` after the seconds. Region names and times without a date, which Spark reads too, are not.
+Read are ``yyyy[-m[m][-d[d]]]`` and, for timestamps, ``h[h][:m[m][:s[s][.f…]]]`` after it, with ``Z``, ``UTC``, ``GMT``
+or an offset such as ``+01:00`` after the seconds. Zones by name and times without a date, which Spark reads too, are
+not.
 """
 
 from __future__ import annotations
