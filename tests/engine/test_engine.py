@@ -11,7 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from millstream import AStreamGenerator, CsvFiles, Engine, Generator, JsonFiles, MillstreamError, ParquetFiles, QueryRequest
+from millstream import (
+    AStreamGenerator,
+    CsvFiles,
+    Engine,
+    Generator,
+    JsonFiles,
+    MillstreamError,
+    ParquetFiles,
+    QueryRequest,
+)
 
 from .inputs import SCHEMA, drop_file, purchases
 
@@ -53,7 +62,9 @@ def totals(engine: Engine, id: str) -> dict[float, int]:
 
 def expected(first: int, last: int, seen_from: int = 0) -> dict[float, int]:
     """Sum of prices by window for whole seconds in [first, last)."""
-    return {s + 1.0: sum(range(max(s * 10, seen_from), s * 10 + 10)) for s in range(first, last) if s * 10 + 10 > seen_from}
+    return {
+        s + 1.0: sum(range(max(s * 10, seen_from), s * 10 + 10)) for s in range(first, last) if s * 10 + 10 > seen_from
+    }
 
 
 def test_windows_fire_when_the_watermark_passes_their_end(start: Callable[[], Engine], tmp_path: Path) -> None:
@@ -208,7 +219,9 @@ def test_text_files_and_their_bad_rows(start: Callable[[], Engine], tmp_path: Pa
     assert letter["reason"]
 
 
-def test_files_that_cannot_be_read_are_dead_letters_and_stop_nobody(start: Callable[[], Engine], tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_dead_letters_and_stop_nobody(
+    start: Callable[[], Engine], tmp_path: Path
+) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     engine = start()
@@ -223,7 +236,9 @@ def test_files_that_cannot_be_read_are_dead_letters_and_stop_nobody(start: Calla
     assert sum(a.table.num_rows for a in query.read().answers) == 5
     assert engine.stream("purchases").rejected_rows == 3
     assert engine.stream("purchases").state == "running"
-    letters = [json.loads(line) for f in (engine.home / "dead" / "purchases").iterdir() for line in f.read_text().splitlines()]
+    letters = [
+        json.loads(line) for f in (engine.home / "dead" / "purchases").iterdir() for line in f.read_text().splitlines()
+    ]
     assert {name for letter in letters for name in ("truncated", "nonsense", "schema") if name in str(letter)} == {
         "truncated",
         "nonsense",
@@ -292,7 +307,9 @@ def test_one_bad_query_of_a_batch_harms_no_other(start: Callable[[], Engine], tm
         (lambda e, p: Engine(home=e.home, spark=e._spark.session), "HOME_IN_USE"),
     ],
 )  # fmt: skip
-def test_wrong_requests_are_refused_and_change_nothing(wrong: Engine, tmp_path: Path, call: Callable[[Engine, Path], object], code: str) -> None:
+def test_wrong_requests_are_refused_and_change_nothing(
+    wrong: Engine, tmp_path: Path, call: Callable[[Engine, Path], object], code: str
+) -> None:
     before = (wrong.streams(), wrong.queries(), wrong.status().epoch)
     with pytest.raises(MillstreamError) as error:
         call(wrong, wrong.home / "in")
@@ -321,3 +338,37 @@ def test_a_session_with_unfit_settings_is_refused(spark: SparkSession, home: Pat
         Engine(home=home, spark=other)
     assert error.value.code == "BAD_SESSION"
     assert "spark.sql.session.timeZone" in (error.value.hint or "")
+
+
+def test_a_search_that_finds_nothing_moves_the_cursor_on(start: Callable[[], Engine], tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    engine = start()
+    engine.create_stream("purchases", ParquetFiles(str(folder), schema=SCHEMA), time="time")
+    busy = engine.create_query(REVENUE)
+    quiet = engine.create_query(REVENUE.replace("FROM purchases", "FROM purchases WHERE price < 0"))
+    drop_file(folder, "a", purchases(0, 25))
+    engine.await_idle()
+    empty = quiet.read()
+    assert (list(empty.answers), empty.cursor) == ([], "2.0")
+    drop_file(folder, "b", purchases(25, 20))
+    engine.await_idle()
+    assert quiet.read(empty.cursor).cursor == "3.0"
+    first = busy.read(limit=1)
+    assert [a.window_end for a in busy.read(first.cursor).answers] == [a.window_end for a in busy.read().answers][1:]
+
+
+def test_a_cursor_older_than_what_is_kept_is_refused(start: Callable[[], Engine], tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    engine = start()
+    engine.create_stream("purchases", ParquetFiles(str(folder), schema=SCHEMA), time="time")
+    query = engine.create_query(REVENUE)
+    drop_file(folder, "a", purchases(0, 25))
+    engine.await_idle()
+    page = query.read()
+    engine._core.tidy(retention=-10_000_000)
+    assert list(query.read(page.cursor).answers) == []
+    with pytest.raises(MillstreamError, match="no longer kept"):
+        query.read("1.0")
+    assert not list((engine.home / "answers").iterdir())

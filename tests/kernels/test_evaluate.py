@@ -193,3 +193,8 @@ def test_booleans_and_nulls_meet_in_three_valued_logic(evaluator: Evaluator) -> 
     p, q = Column("p", BOOLEAN), Column("q", BOOLEAN)
     assert values(evaluator, call("And", p, q), table) == [True, False, None, False, False, False, None, False, None]
     assert values(evaluator, call("Or", p, q), table) == [True, True, True, True, False, None, True, None, None]
+
+
+@pytest.mark.parametrize("word", ["it's", "\0", "a\0b", "\x010\x02", "%1$s", "{}", "\\1", "$$"])
+def test_any_string_constant_comes_back(evaluator: Evaluator, word: str) -> None:
+    assert evaluator.constant(call("Concat", Literal(word, STRING), Literal("\x011\x02", STRING))) == word + "\x011\x02"

@@ -103,7 +103,7 @@ class Oracle:
             answer = answer.drop_columns(["e"])
         if [f.type for f in answer.schema] != [f.type for f in schema]:
             raise TwinMismatch(f"{query.sql}\n{schema}\n{twin}\n{answer.schema}")
-        return Expected(answer.rename_columns(schema.names), windows, late, twin)
+        return Expected(answer.rename_columns(schema.names), windows, len(late), twin)
 
 
 def cut_source(query: QueryCase, stream: StreamCase) -> str:
@@ -128,15 +128,22 @@ def due(answer: pa.Table, query: QueryCase, marks: list[int | None]) -> pa.Table
     return answer.filter(pc.less_equal(answer.column("e").cast(pa.int64()), mark))
 
 
-def late_rows(query: QueryCase, stream: StreamCase, marks: list[int | None]) -> int:
-    """Rows of the cut that lie in some window of the query that was closed already; each counts once."""
+def late_rows(query: QueryCase, stream: StreamCase, marks: list[int | None]) -> set[int]:
+    """Rows (by place) of the cut that lie in some window of the query that was closed already."""
+    late: set[int] = set()
     if query.window is None:
-        return 0
-    late = 0
+        return late
     for row, time in enumerate(stream.times()):
         batch = row // stream.batch_rows
         if time is None or batch < query.create_at or (query.delete_at is not None and batch >= query.delete_at):
             continue
         mark = marks[batch]
-        late += mark is not None and query.window.first_end(time) <= mark
+        if mark is not None and query.window.first_end(time) <= mark:
+            late.add(row)
     return late
+
+
+def late_rows_of_stream(stream: StreamCase, workload: Workload) -> int:
+    """Rows that were late for some query; each counts once."""
+    marks = stream.watermarks(workload.rounds)
+    return len(set().union(*(late_rows(q, stream, marks) for q in workload.queries if q.stream == stream.name)))

@@ -12,12 +12,23 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from .functions import CHOICES, FUNCTIONS, Function
-from .numeric import FLOATS, INTEGER_BOUND, INTEGERS, NUMBERS, UNKNOWN, WHOLE, Range, common, decimal_result, digits_of
+from .numeric import (
+    FLOATS,
+    INTEGER_BOUND,
+    INTEGERS,
+    MAX_DIGITS,
+    NUMBERS,
+    UNKNOWN,
+    WHOLE,
+    Range,
+    common,
+    decimal_digits,
+    decimal_result,
+    digits_of,
+)
 
 # What expressions of these types are made of rarely fits 38 digits any more; deeper trees stop there.
 ROOMY_DIGITS = 26
-# Longer products are refused, since nothing in a worker computes them exactly.
-MAX_PRODUCT_DIGITS = 38
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 COARSE = ("string", "boolean", "tinyint", "int")
 ORDERINGS = ("<>", "<", "<=", ">", ">=")
@@ -92,8 +103,11 @@ def negated(operator: str, a: Sql) -> Sql:
 class Expressions:
     """Draws expressions over ``leaves``. With ``stable`` none of them may differ between engines in any digit."""
 
-    def __init__(self, rng: Random, leaves: Sequence[Leaf], *, stable: bool = True) -> None:
+    def __init__(
+        self, rng: Random, leaves: Sequence[Leaf], constants: Random | None = None, *, stable: bool = True
+    ) -> None:
         self.rng = rng
+        self.constants = constants or rng
         self.leaves = [leaf for leaf in leaves if leaf.sql.stable or not stable]
         self.stable = stable
 
@@ -132,7 +146,7 @@ class Expressions:
 
     def invented(self, kind: str) -> Sql:
         """A constant, where no leaf has the type."""
-        small = self.rng.randint(-5, 20)
+        small = self.constants.randint(-5, 20)
         texts = {
             "string": "'ruby'",
             "date": "DATE '2024-01-09'",
@@ -172,15 +186,13 @@ class Expressions:
         )
         if operator == "/" and kinds == INTEGERS:
             operator = "%"
-        if operator == "*" and common(a.type, b.type) == "decimal" and _product_digits(a, b) > MAX_PRODUCT_DIGITS:
-            operator = "+"
-        return arithmetic(operator, a, b)
+        return arithmetic(operator, a, b) if fits(operator, a, b) else a
 
     def call(self, function: Function, depth: int) -> Sql:
         if self.stable and not function.stable:
             return self.typed(function.result, depth - 1)
         arguments = [
-            same(self.rng.choice(CHOICES[kind]), "choice") if kind in CHOICES else self.typed(kind, depth - 1)
+            same(self.constants.choice(CHOICES[kind]), "choice") if kind in CHOICES else self.typed(kind, depth - 1)
             for kind in function.arguments
         ]
         values = INTEGER_BOUND.get(function.result)
@@ -232,6 +244,8 @@ class Expressions:
     def predicate(self, depth: int) -> Sql:
         """A Boolean expression in three-valued logic."""
         draw = self.rng.random()
+        if draw < 0.02:
+            return boolean(self.rng.choice(("TRUE", "(1 = 1)", "(NULL = 1)", "CAST(NULL AS BOOLEAN)", "(NOT FALSE)")))
         if depth <= 0 or draw < 0.4:
             return self.comparison()
         if draw < 0.55:
@@ -255,19 +269,19 @@ class Expressions:
         if leaf.sql.type == "boolean" and draw < 0.5:
             return leaf.sql
         if draw < 0.55:
-            return boolean(f"({{0}} {self._operator(leaf)} {leaf.constant(self.rng)})", leaf.sql)
+            return boolean(f"({{0}} {self._operator(leaf)} {leaf.constant(self.constants)})", leaf.sql)
         if draw < 0.65:
-            return boolean(f"({leaf.constant(self.rng)} {self._operator(leaf)} {{0}})", leaf.sql)
+            return boolean(f"({leaf.constant(self.constants)} {self._operator(leaf)} {{0}})", leaf.sql)
         if draw < 0.75:
             return self._among(leaf)
         if draw < 0.85 and leaf.sql.type not in ("string", "boolean"):
             word = self.rng.choice(("BETWEEN", "BETWEEN", "NOT BETWEEN"))
-            low, high = sorted((leaf.constant(self.rng), leaf.constant(self.rng)), key=_size)
+            low, high = sorted((leaf.constant(self.constants), leaf.constant(self.constants)), key=_size)
             return boolean(f"({{0}} {word} {low} AND {high})", leaf.sql)
         if draw < 0.95 and leaf.sql.type == "string":
             return boolean(f"({{0}} {self.rng.choice(('LIKE', 'NOT LIKE'))} '{self.rng.choice(PATTERNS)}')", leaf.sql)
         if draw < 0.95 and leaf.sql.type in COARSE:
-            return boolean(f"({{0}} <=> {leaf.constant(self.rng)})", leaf.sql)
+            return boolean(f"({{0}} <=> {leaf.constant(self.constants)})", leaf.sql)
         return boolean(self.rng.choice(("({0} IS NULL)", "({0} IS NOT NULL)")), leaf.sql)
 
     def _operator(self, leaf: Leaf) -> str:
@@ -275,7 +289,7 @@ class Expressions:
         return self.rng.choice(COMPARISONS if leaf.sql.type in COARSE or self.rng.random() < 0.1 else ORDERINGS)
 
     def _among(self, leaf: Leaf) -> Sql:
-        constants = [leaf.constant(self.rng) for _ in range(self.rng.randint(1, 4))]
+        constants = [leaf.constant(self.constants) for _ in range(self.rng.randint(1, 4))]
         if self.rng.random() < 0.1:
             constants.append("NULL")
         return boolean(f"({{0}} {self.rng.choice(('IN', 'IN', 'NOT IN'))} ({', '.join(constants)}))", leaf.sql)
@@ -288,8 +302,11 @@ class Expressions:
         return boolean(template, self.typed(kind, depth), self.typed(kind, depth))
 
 
-def _product_digits(a: Sql, b: Sql) -> int:
-    return digits_of(a.type, a.digits)[0] + digits_of(b.type, b.digits)[0] + 1
+def fits(operator: str, a: Sql, b: Sql) -> bool:
+    """Whether the result needs no more than the digits a decimal has; the engine refuses longer sums and products."""
+    if common(a.type, b.type) != "decimal" or operator in "/%":
+        return True
+    return decimal_digits(operator, digits_of(a.type, a.digits), digits_of(b.type, b.digits))[0] <= MAX_DIGITS
 
 
 def _size(constant: str) -> tuple[float, str]:

@@ -20,8 +20,8 @@ MAX_DIGITS = 38
 MIN_SCALE = 6
 INTEGER_BOUND = {"tinyint": 2.0**7, "smallint": 2.0**15, "int": 2.0**31, "bigint": 2.0**63}
 
-# Doubles hold 53 bits; ten of them are left for adding up to 1024 rows.
-EXACT_SUM_BITS = 43
+# Doubles hold 53 bits; twelve of them are left for adding up to 4096 rows.
+EXACT_SUM_BITS = 41
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,11 @@ def common(a: str, b: str) -> str:
 
 def decimal_result(operator: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
     """Precision and scale of ``a operator b``."""
+    return adjust(*decimal_digits(operator, a, b))
+
+
+def decimal_digits(operator: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    """The digits that an exact result needs, which may be more than there are."""
     (p1, s1), (p2, s2) = a, b
     scale = max(s1, s2)
     whole = max(p1 - s1, p2 - s2)
@@ -87,7 +92,7 @@ def decimal_result(operator: str, a: tuple[int, int], b: tuple[int, int]) -> tup
         "%": (min(p1 - s1, p2 - s2) + scale, scale),
         "union": (whole + scale, scale),
     }
-    return adjust(*results[operator])
+    return results[operator]
 
 
 def adjust(precision: int, scale: int) -> tuple[int, int]:

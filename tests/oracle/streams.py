@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 from .domains import Domain, moment_literal, random_domains
 from .expressions import Leaf, Sql
 
-MAX_ROWS = 400
+# A few streams are longer, so that more than one task of a job has rows; none has more than MOST_ROWS.
+ROWS = 400
+MOST_ROWS = 4096
 MAX_BATCHES = 9
 BASES = (
     1_704_067_200_000_000,  # 2024-01-01
@@ -43,6 +45,8 @@ class StreamCase:
     base: int
     span: int
     files: int
+    # The columns that half of the queries are about.
+    popular: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -112,7 +116,8 @@ def quoted(name: str) -> str:
 
 
 def random_stream(rng: Random, name: str) -> StreamCase:
-    rows, batches = rng.randint(30, MAX_ROWS), rng.choice((1, 2, 3, 4, 5, 6, MAX_BATCHES))
+    rows = rng.randint(30, ROWS) if rng.random() < 0.95 else rng.randint(ROWS, MOST_ROWS)
+    batches = rng.choice((1, 2, 3, 4, 5, 6, MAX_BATCHES))
     base, gap = rng.choice(BASES), rng.choice(GAPS)
     time, time_type = (
         rng.choice(("ts", "time", "EventTime", "`event time`")),
@@ -126,19 +131,11 @@ def random_stream(rng: Random, name: str) -> StreamCase:
     columns = {d.name: _column(rng, d, rows) for d in domains}
     arrow_time = pa.timestamp("us", tz="UTC" if time_type == "timestamp" else None)
     columns[time.strip("`")] = pa.array(times, pa.int64()).cast(arrow_time)
+    popular = tuple(d.name.lower() for d in rng.sample(domains, 4))
     batch_rows, files = -(-rows // batches), rng.choice((1, 1, 3))
-    return StreamCase(
-        name,
-        time,
-        time_type,
-        domains,
-        pa.table(columns),
-        batch_rows,
-        lateness - lateness % 1_000,
-        base,
-        rows * gap,
-        files,
-    )
+    lateness -= lateness % 1_000
+    table = pa.table(columns)
+    return StreamCase(name, time, time_type, domains, table, batch_rows, lateness, base, rows * gap, files, popular)
 
 
 def _event_times(rng: Random, rows: int, base: int, gap: int, disorder: float, missing: float) -> list[int | None]:

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from .compare import difference, rows_of
-from .expected import Expected, Oracle
+from .expected import Expected, Oracle, late_rows_of_stream
 from .expressions import Sql, same
 from .queries import Item, QueryCase, WindowCase
 from .shrink import shrink
@@ -39,10 +39,7 @@ def pretending(oracle: Oracle, workload: Workload, change: Change) -> Engine:
         for id, answer in expected.items():
             pq.write_table(answer.table, out / f"{id}.parquet")
         summary = {
-            "streams": {
-                s.name: {"rows_in": s.rows, "rejected_rows": sum(t is None for t in s.times())}
-                for s in workload.streams
-            },
+            "streams": {s.name: facts_of(s, workload) for s in workload.streams},
             "queries": {
                 id: {"answer_rows": a.table.num_rows, "late_rows": a.late_rows, "windows_fired": a.windows}
                 for id, a in expected.items()
@@ -51,6 +48,11 @@ def pretending(oracle: Oracle, workload: Workload, change: Change) -> Engine:
         return (out / "summary.json").write_text(json.dumps(summary))
 
     return run
+
+
+def facts_of(stream: StreamCase, workload: Workload) -> dict[str, int]:
+    rejected = sum(time is None for time in stream.times())
+    return {"rows_in": stream.rows, "rejected_rows": rejected, "late_rows": late_rows_of_stream(stream, workload)}
 
 
 def each_stream(change: Callable[[StreamCase], StreamCase]) -> Change:

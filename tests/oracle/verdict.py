@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from .compare import difference, rows_of
-from .expected import Expected, Oracle
+from .expected import Expected, Oracle, late_rows_of_stream
 from .queries import QueryCase
 from .streams import StreamCase
 from .workload import Workload
@@ -74,7 +74,8 @@ def _about_streams(workload: Workload, summary: dict[str, Any]) -> list[str]:
     for stream in workload.streams:
         entry = summary["streams"][stream.name]
         rejected = sum(time is None for time in stream.times())
-        for name, value in {"rows_in": stream.rows, "rejected_rows": rejected}.items():
+        facts = {"rows_in": stream.rows, "rejected_rows": rejected, "late_rows": late_rows_of_stream(stream, workload)}
+        for name, value in facts.items():
             if entry[name] != value:
                 texts.append(f"summary.json says {name} {entry[name]} for stream {stream.name}, expected {value}")
     return texts

@@ -14,7 +14,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from .queries import MILLISECOND, QueryCase, random_query
+from .grammar import random_query
+from .queries import MILLISECOND, QueryCase
 from .streams import StreamCase, random_stream
 
 QUERIES = 20
@@ -73,8 +74,11 @@ class Workload:
 
     @staticmethod
     def _query(seed: int, place: int, streams: list[StreamCase], rounds: int) -> QueryCase:
-        rng = Random(f"{seed}/query/{place}")
-        return random_query(rng, f"q{place:02}", rng.choice(streams), rounds)
+        """Some queries are earlier ones with other constants."""
+        constants = Random(f"{seed}/constants/{place}")
+        like = constants.randrange(place) if place and constants.random() < 0.3 else place
+        shape = Random(f"{seed}/query/{like}")
+        return random_query(shape, constants, f"q{place:02}", shape.choice(streams), rounds)
 
     @staticmethod
     def _token(seed: int, rows: int | None, queries: int, batches: int | None, only: str | None) -> str:

@@ -39,6 +39,13 @@ class Settings:
 
 
 _MAX_PORT = 65_535
-LEAST = {"trigger_interval": 0, "parallelism": 1, "seal_requests": 1, "seal_delay": 0, "answer_retention": 0, "http_port": 0}
+LEAST = {
+    "trigger_interval": 0,
+    "parallelism": 1,
+    "seal_requests": 1,
+    "seal_delay": 0,
+    "answer_retention": 0,
+    "http_port": 0,
+}
 DURATION_SETTINGS = ("trigger_interval", "seal_delay", "answer_retention")
 TEXT_SETTINGS = ("metastore_url",)

@@ -47,14 +47,20 @@ class AnswerLog:
         with self._news:
             self._news.wait(seconds)
 
-    def read(self, record: QueryRecord, cursor: str | None) -> Iterator[Answer]:
-        """The query's answers after a cursor, as far as they are published."""
+    def read(self, record: QueryRecord, cursor: str | None, limit: int) -> tuple[list[Answer], str]:
+        """The query's next answers, and the cursor after them; a search that finds none still moves the cursor on, so the
+        files of other queries are looked through once."""
         first, done = parse_cursor(cursor)
         if cursor is not None:
             self._check_kept(first + (1 if done else 0))
+        found: list[Answer] = []
         for unit in self._units(record.stream, first):
-            found = self._answers(record, unit)
-            yield from found[done if unit[0].seq == first else 0 :]
+            found += self._answers(record, unit)[done if unit[0].seq == first else 0 :]
+            if len(found) >= limit:
+                found = found[:limit]
+                return found, found[-1].cursor
+            cursor = write_cursor(unit[-1].seq + 1, 0)
+        return found, cursor or write_cursor(1, 0)
 
     def _check_kept(self, needed: int) -> None:
         """A reader that comes back too late is told so, instead of missing answers without a word."""

@@ -64,7 +64,9 @@ class Core:
         for field in stream.fields:
             if field.name.lower() == RESERVED_COLUMN or field.name.startswith("#"):
                 hint = "rename it where the stream is made, or leave it out of the schema"
-                raise EngineError("BAD_STREAM", f"the stream {stream.name!r} has a column named {field.name!r}", hint=hint)
+                raise EngineError(
+                    "BAD_STREAM", f"the stream {stream.name!r} has a column named {field.name!r}", hint=hint
+                )
         if any(name.lower() == stream.name.lower() for name in self.pipelines):
             raise CatalogError("DUPLICATE_STREAM", f"a stream {stream.name!r} exists already")
         self.metastore.add_stream(stream)
@@ -115,5 +117,6 @@ class Core:
         return len(orphans)
 
     def close(self) -> None:
+        self.registry.close()
         self.metastore.close()
         self._lock.release()

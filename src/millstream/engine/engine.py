@@ -225,12 +225,11 @@ class Engine:
         deadline = time.monotonic() + wait
         while True:
             record = self._core.metastore.query(id)
-            found = _first(self._core.answers.read(record, cursor), limit)
+            found, cursor = self._core.answers.read(record, cursor, limit)
             remaining = deadline - time.monotonic()
             ended = record.state in ("deleted", "failed")
             if found or ended or remaining <= 0:
-                last = found[-1].cursor if found else cursor or "1.0"
-                return AnswerPage(found, last, ended and not found)
+                return AnswerPage(found, cursor, ended and not found)
             self._core.answers.wait(min(remaining, LOOK_INTERVAL))
 
     # The engine itself
@@ -295,6 +294,8 @@ class Engine:
             self._commits.wait(LOOK_INTERVAL)
             self._commits.clear()
             try:
+                for running in list(self._running.values()):
+                    running.keep_alive()
                 for pipeline in list(self._core.pipelines.values()):
                     if not self._stopping.is_set() and self._core.firing.fire(pipeline):
                         self._core.answers.published()
@@ -305,15 +306,6 @@ class Engine:
             except Exception as error:
                 self._fire_error = f"{type(error).__name__}: {error}"
                 self._stopping.wait(LOOK_INTERVAL)
-
-
-def _first(answers: Iterator[Answer], limit: int) -> list[Answer]:
-    found: list[Answer] = []
-    for answer in answers:
-        found.append(answer)
-        if len(found) >= limit:
-            break
-    return found
 
 
 def _check_id(id: str) -> None:

@@ -53,6 +53,9 @@ class Registry:
         self._numbers = 0
         self.statistics = Statistics()
 
+    def close(self) -> None:
+        self._evaluator.close()
+
     def load(self) -> None:
         """Take over what the metastore knows; called once, at start."""
         for state in self._metastore.streams():

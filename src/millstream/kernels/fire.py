@@ -133,7 +133,9 @@ def _ranked(pieces: Sequence[Piece], measures: Sequence[Measure]) -> tuple[list[
     for measure in measures:
         if measure.kind not in ("min", "max") or not ranked(measure.argument.type):
             continue
-        mine = [(i, asked(piece.group, measures).index(measure)) for i, piece in enumerate(narrowed) if _has(piece, measure)]
+        mine = [
+            (i, asked(piece.group, measures).index(measure)) for i, piece in enumerate(narrowed) if _has(piece, measure)
+        ]
         single = [replace(narrowed[i].cells, partials=(narrowed[i].cells.partials[at],)) for i, at in mine]
         changed, found = to_ranks(single, [measure])
         values[measure] = found[0]

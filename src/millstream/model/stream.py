@@ -28,9 +28,13 @@ class Stream:
     def __post_init__(self) -> None:
         names = [field.name for field in self.fields]
         if self.time not in names:
-            raise ValueError(f"the event-time column {self.time!r} is not a column; existing columns: {', '.join(names)}")
+            raise ValueError(
+                f"the event-time column {self.time!r} is not a column; existing columns: {', '.join(names)}"
+            )
         if self.field(self.time).type.kind not in ("timestamp", "timestamp_ntz"):
-            raise ValueError(f"the event-time column {self.time!r} is of type {self.field(self.time).type}, not a timestamp")
+            raise ValueError(
+                f"the event-time column {self.time!r} is of type {self.field(self.time).type}, not a timestamp"
+            )
         if self.lateness < 0:
             raise ValueError("the allowed lateness is at least 0")
 

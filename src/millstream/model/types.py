@@ -97,7 +97,9 @@ class DataType:
         """Spark's JSON form, as ``StructType.fromJson`` reads it."""
         if self.kind in _WINDOW_FIELD:
             inner = _WINDOW_FIELD[self.kind]
-            fields: list[object] = [{"name": n, "type": inner, "nullable": True, "metadata": {}} for n in ("start", "end")]
+            fields: list[object] = [
+                {"name": n, "type": inner, "nullable": True, "metadata": {}} for n in ("start", "end")
+            ]
             return {"type": "struct", "fields": fields}
         return str(self)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from millstream.runtime.session import build_session, check_session, quieten
 from millstream.runtime.worker import IngestTask
 from millstream.sources.source import DataFrameSource, Source
 from millstream.sources.splits import Split
+
+# Failures in a row after which a stream stays stopped, with the reason in its status.
+MOST_FAILURES = 3
 
 Ingest = Callable[[IngestTask], BatchResult]
 # (batch id, offsets, how to run it)
@@ -80,11 +84,26 @@ class Running:
         # Held while the callback runs: stopping a query in the middle of a job can end in a StackOverflowError inside Spark.
         self._busy = threading.Lock()
         self._error: str | None = None
-        writer = (
-            source.dataframe(spark.session).writeStream.foreachBatch(self._callback).queryName(f"millstream {name}")
-        )
-        writer = writer.option("checkpointLocation", checkpoint)
-        self._query: StreamingQuery = writer.trigger(processingTime=f"{interval // 1000} milliseconds").start()
+        self._final = False
+        self._failures = 0
+        # Unique in the session, which engines on other homes may share.
+        self._name = f"millstream {name} {uuid.uuid4().hex[:8]}"
+        self._interval = interval
+        self._query = self._begin()
+
+    def _begin(self) -> StreamingQuery:
+        frame = self._source.dataframe(self._spark.session)
+        writer = frame.writeStream.foreachBatch(self._callback).queryName(self._name)
+        writer = writer.option("checkpointLocation", str(self._checkpoint))
+        return writer.trigger(processingTime=f"{self._interval // 1000} milliseconds").start()
+
+    def keep_alive(self) -> None:
+        """Begin again after a failure: Spark repeats the batch, and its plan makes it the same batch. Not for ever, and not
+        after errors that another try cannot change."""
+        if self._stopping or self._final or self._query.isActive or self._failures >= MOST_FAILURES:
+            return
+        self._failures += 1
+        self._query = self._begin()
 
     def _callback(self, rows: DataFrame, batch: int) -> None:
         with self._busy:
@@ -95,7 +114,10 @@ class Running:
                 self._run(rows, batch)
             except Exception as error:
                 self._error = f"{type(error).__name__}: {error}"
+                self._final = isinstance(error, EngineError)
                 raise
+            self._error = None
+            self._failures = 0
 
     def _run(self, rows: DataFrame, batch: int) -> None:
         offsets = read_offsets(self._checkpoint, batch)
@@ -126,7 +148,13 @@ class Running:
 
     def await_batches(self) -> None:
         """Wait until all input that is there now has been processed."""
-        self._query.processAllAvailable()
+        try:
+            self._query.processAllAvailable()
+        except StreamingQueryException:
+            if self._final or self._failures >= MOST_FAILURES:
+                raise
+            self.keep_alive()
+            self._query.processAllAvailable()
 
 
 def _first_line(error: StreamingQueryException) -> str:

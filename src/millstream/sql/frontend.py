@@ -40,7 +40,20 @@ _QUERY_WORDS = frozenset(["SELECT", "WITH", "FROM", "TABLE", "VALUES"])
 # First words of Spark's other statements: valid SQL, but nothing to run for ever.
 _STATEMENT_WORDS = frozenset(
     {
-        *("ADD", "ALTER", "ANALYZE", "BEGIN", "CACHE", "CALL", "CLEAR", "COMMENT", "CREATE", "DECLARE", "DELETE", "DESC"),
+        *(
+            "ADD",
+            "ALTER",
+            "ANALYZE",
+            "BEGIN",
+            "CACHE",
+            "CALL",
+            "CLEAR",
+            "COMMENT",
+            "CREATE",
+            "DECLARE",
+            "DELETE",
+            "DESC",
+        ),
         *("DESCRIBE", "DFS", "DROP", "EXECUTE", "EXPLAIN", "FETCH", "GRANT", "INSERT", "LIST", "LOAD", "LOCK", "MERGE"),
         *("MSCK", "REFRESH", "REPAIR", "REPLACE", "RESET", "REVOKE", "SET", "SHOW", "TRUNCATE", "UNCACHE", "UNLOCK"),
         *("UPDATE", "USE"),

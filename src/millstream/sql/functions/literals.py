@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from millstream.model.expression import Literal, Value
 
@@ -21,13 +22,14 @@ def identifier(name: str) -> str:
 
 
 def text(value: str) -> str:
-    """A string constant; DuckDB knows no escape for the character NUL, so it is joined in.
+    """A string constant; NUL, which DuckDB's parser does not take, and the marks of templates are joined in.
 
-    >>> text("it's")
-    "'it''s'"
+    >>> text("it's"), text("a\\0b")
+    ("'it''s'", "('a' || chr(0) || 'b')")
     """
-    parts = ["'" + part.replace("'", "''") + "'" for part in value.split("\0")]
-    return parts[0] if len(parts) == 1 else "(" + " || chr(0) || ".join(parts) + ")"
+    parts = re.split("([\0\x01\x02])", value)
+    quoted = [f"chr({ord(part)})" if i % 2 else "'" + part.replace("'", "''") + "'" for i, part in enumerate(parts)]
+    return quoted[0] if len(quoted) == 1 else f"({' || '.join(quoted)})"
 
 
 def constant(literal: Literal) -> str:

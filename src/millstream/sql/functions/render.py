@@ -7,6 +7,7 @@ Every operator is total, which makes it safe to evaluate a bound value on rows t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,8 +16,9 @@ from millstream.sql.functions.folding import folded
 from millstream.sql.functions.literals import constant, identifier
 from millstream.sql.functions.table import Function, Let, lookup, unsupported_function
 
-# Stands for argument k while a template is rendered; not a character of SQL text that users can bring in.
+# Stands for argument k while a template is rendered; ``literals.text`` keeps these characters out of constants.
 _TOKEN = "\x01{}\x02"
+_TOKENS = re.compile("\x01([0-9]+)\x02")
 
 
 def function_of(call: Call) -> Function:
@@ -91,23 +93,21 @@ class Program:
 
     def _compose(self, args: Sequence[_Piece], template: Callable[[Sequence[str]], str | Let]) -> _Piece:
         """Fill a template, binding the arguments and steps that it uses more than once."""
-        pieces = list(args)
-        filled = template([_TOKEN.format(index) for index in range(len(pieces))])
+        filled = template([_TOKEN.format(index) for index in range(len(args))])
+        steps: list[str] = []
         while isinstance(filled, Let):
-            pieces.append(self._fill(filled.value, pieces))
-            filled = filled.body(_TOKEN.format(len(pieces) - 1))
-        return self._fill(filled, pieces)
+            steps.append(filled.value)
+            filled = filled.body(_TOKEN.format(len(args) + len(steps) - 1))
+        texts = [*steps, filled]
+        pieces = [self._used(piece, index, texts) for index, piece in enumerate(args)]
+        for step in steps:
+            pieces.append(self._used(_fill(step, pieces), len(pieces), texts))
+        return _fill(filled, pieces)
 
-    def _fill(self, sql: str, args: Sequence[_Piece]) -> _Piece:
-        level = 0
-        for index, piece in enumerate(args):
-            token = _TOKEN.format(index)
-            uses = sql.count(token)
-            if uses > 1 and self.binding and not piece.simple:
-                piece = self._bind(piece)
-            if uses:
-                sql, level = sql.replace(token, piece.sql), max(level, piece.level)
-        return _Piece(f"({sql})", level)
+    def _used(self, piece: _Piece, index: int, texts: Sequence[str]) -> _Piece:
+        """The piece itself, or the column it is bound to when the texts use it more than once."""
+        uses = sum(text.count(_TOKEN.format(index)) for text in texts)
+        return self._bind(piece) if uses > 1 and self.binding and not piece.simple else piece
 
     def _bind(self, piece: _Piece) -> _Piece:
         known = self._bound.get(piece.sql)
@@ -151,6 +151,13 @@ class Program:
             return failed
         taken = " OR ".join("(" + " AND ".join(guard.sql for guard in path) + ")" for path in paths)
         return _Piece(f"(({taken}) AND {failed.sql})")
+
+
+def _fill(text: str, pieces: Sequence[_Piece]) -> _Piece:
+    """The text with its tokens replaced."""
+    used = [pieces[int(index)] for index in _TOKENS.findall(text)]
+    sql = _TOKENS.sub(lambda match: pieces[int(match[1])].sql, text)
+    return _Piece(f"({sql})", max((piece.level for piece in used), default=0))
 
 
 def translate(expression: Expression) -> str:
