@@ -101,7 +101,7 @@ class Core:
         """Forget what is older than the retention (microseconds), and group versions that nothing needs."""
         before = self._clock() - retention
         removed = self.metastore.expire_answers(before_time=before)
-        self.metastore.expire_history(before)
+        self.registry.forget_queries(self.metastore.expire_history(before))
         for name, pipeline in self.pipelines.items():
             with pipeline.firing:
                 versions = self.metastore.expire_versions(name)

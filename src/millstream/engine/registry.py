@@ -6,8 +6,9 @@ change touches, whatever else runs, and waits for no micro-batch.
 
 from __future__ import annotations
 
+import itertools
+import secrets
 import threading
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,9 @@ class Registry:
         self._windows: dict[str, WindowSpec | None] = {}
         self._paths: dict[tuple[str, int], str] = {}
         self._plans: dict[tuple[int, str], tuple[str, ...]] = {}
+        # Every id in use, and those given out for queries that are not sealed yet.
+        self._ids: set[str] = set()
+        self._given: set[str] = set()
         self._counted: dict[tuple[str, int], int] = {}
         self._numbers = 0
         self.statistics = Statistics()
@@ -68,8 +72,9 @@ class Registry:
             for ref in newest.values():
                 if not ref.retired:
                     self._take(self._read(ref.path))
-        for record in self._metastore.queries(("running", "deleting")):
+        for record in self._metastore.queries():
             self._windows[record.id] = record.query.window
+            self._ids.add(record.id)
 
     def _read(self, path: str) -> GroupVersion:
         with open(self._home.path(path), encoding="utf-8") as file:
@@ -95,22 +100,19 @@ class Registry:
         return selection
 
     def new_id(self) -> str:
-        """A short id that no query has had."""
-        length = 4
-        while True:
-            id = f"q-{uuid.uuid4().hex[:length]}"
-            if not self.known(id):
-                return id
-            length = min(length + 1, 32)
+        """A short id that no query has, and that nobody else is given."""
+        with self._lock:
+            for length in itertools.chain.from_iterable(itertools.repeat(n, 8) for n in itertools.count(4)):
+                id = f"q-{secrets.token_hex(length)[:length]}"
+                if id not in self._ids:
+                    self._ids.add(id)
+                    self._given.add(id)
+                    return id
+        raise AssertionError
 
     def known(self, id: str) -> bool:
-        if id in self._windows:
-            return True
-        try:
-            self._metastore.query(id)
-        except CatalogError:
-            return False
-        return True
+        """Whether a query has this id already; an id from ``new_id`` is free for its query."""
+        return id in self._ids and id not in self._given
 
     def by_key(self, owner: str, key: str) -> tuple[str, Epoch] | None:
         """The query that a create with this client key made before, and its epoch."""
@@ -133,6 +135,8 @@ class Registry:
         refs = tuple(self._write(version) for version in change.versions)
         new = tuple(NewQuery(c.id, c.owner, c.key, c.query, *change.places[c.id]) for c in creates)
         epoch = self._metastore.seal(Change(new, tuple(deletes), refs))
+        self._ids.update(create.id for create in creates)
+        self._given.difference_update(create.id for create in creates)
         for id in leaving:
             del self._group_of[id]
         for version in change.versions:
@@ -180,6 +184,13 @@ class Registry:
         gone = set(paths)
         with self._lock:
             self._paths = {key: path for key, path in self._paths.items() if path not in gone}
+
+    def forget_queries(self, ids: Sequence[str]) -> None:
+        """Queries that ended so long ago that the metastore has forgotten them."""
+        with self._lock:
+            for id in ids:
+                self._windows.pop(id, None)
+                self._ids.discard(id)
 
     def group_of(self, query: str) -> str | None:
         return self._group_of.get(query)

@@ -39,7 +39,8 @@ def _whole(function: str) -> Template:
         if type_ == LONG:
             return a
         if type_ == DOUBLE:
-            return f"TRY_CAST({function}({a}) AS BIGINT)"
+            # Spark converts to a long before it looks at the range, and NaN becomes 0 there.
+            return f"CASE WHEN isnan({a}) THEN 0 ELSE TRY_CAST({function}({a}) AS BIGINT) END"
         return f"CAST({function}({a}) AS {call.type.duck})"
 
     return template

@@ -1,0 +1,154 @@
+"""Killed and started again, the engine gives every answer once, and the same ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream import Engine, ParquetFiles
+from millstream.model.plan import BatchResult
+from millstream.runtime.spark import Spark
+from millstream.runtime.worker import IngestTask
+
+from .inputs import SCHEMA, drop_file, purchases
+from .test_engine import REVENUE, expected, totals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# An engine in a process of its own: it takes a file at a time and says what it has done, until it is killed.
+CHILD = """
+import sys, time
+from millstream import Engine, ParquetFiles
+home, folder, schema, sql = sys.argv[1:5]
+engine = Engine(home=home)
+if not engine.streams():
+    engine.create_stream("purchases", ParquetFiles(folder, schema=schema, max_files_per_batch=1), time="time", lateness="1 second")
+    engine.create_query(sql, id="revenue")
+    engine.create_query("SELECT price FROM purchases WHERE price % 7 = 0", id="sevens")
+    print("created", flush=True)
+while True:
+    stream = engine.stream("purchases")
+    print("batches", stream.batches, stream.state, flush=True)
+    time.sleep(0.05)
+"""
+
+
+def _run_until(home: Path, folder: Path, batches: int) -> None:
+    """Start an engine and kill it, whatever it does then, once so many batches are committed."""
+    command = [sys.executable, "-c", CHILD, str(home), str(folder), SCHEMA, REVENUE]
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    assert child.stdout is not None
+    try:
+        for line in child.stdout:
+            word, *rest = line.split()
+            if word == "batches" and int(rest[0]) >= batches:
+                break
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+@pytest.mark.slow
+def test_killed_twice_the_answers_are_those_of_an_undisturbed_run(
+    spark: SparkSession, home: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    for number in range(12):
+        drop_file(folder, f"f{number:02d}", purchases(number * 25, 25))
+        time.sleep(0.01)  # Spark takes files in the order of their times
+    for batches in (2, 6):
+        _run_until(home, folder, batches)
+    with Engine(home=home, spark=spark) as engine:
+        engine.await_idle()
+        cut = engine.query("revenue").cut["purchases"]
+        # 300 rows are 30 s; with 1 s of lateness the windows up to 28 s have closed.
+        assert totals(engine, "revenue") == expected(0, 28, seen_from=cut * 25)
+        page = engine.read_answers("sevens", limit=10_000)
+        sevens = [value for answer in page.answers for value in answer.table.column("price").to_pylist()]
+        first = engine.query("sevens").cut["purchases"] * 25
+        assert sorted(sevens) == [n for n in range(first, 300) if n % 7 == 0]
+        assert engine.stream("purchases").rows == 300
+        named = engine._core.metastore.referenced_files()
+        assert set(engine._core.home.files()) <= named, "files of the killed jobs are swept"
+
+
+def test_a_batch_that_fails_is_repeated_as_the_same_batch(
+    spark: SparkSession, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    real: Callable[..., BatchResult] = Spark.ingest
+    tries: list[int] = []
+
+    def fail_twice(self: Spark, task: IngestTask, splits: object) -> BatchResult:
+        tries.append(task.batch)
+        result = real(self, task, splits)
+        if len(tries) <= 2:
+            raise OSError("the disk is busy")
+        return result
+
+    monkeypatch.setattr(Spark, "ingest", fail_twice)
+    with Engine(home=home, spark=spark) as engine:
+        engine.create_stream("purchases", ParquetFiles(str(folder), schema=SCHEMA), time="time")
+        query = engine.create_query(REVENUE)
+        drop_file(folder, "a", purchases(0, 25))
+        deadline = time.monotonic() + 120
+        while engine.stream("purchases").batches < 1 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        engine.await_idle()
+        assert tries[:3] == [0, 0, 0]
+        assert totals(engine, query.id) == expected(0, 2)
+        assert engine.stream("purchases").rows == 25
+
+
+def test_a_stream_that_keeps_failing_stops_with_its_reason(
+    spark: SparkSession, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+
+    def fail(self: Spark, task: IngestTask, splits: object) -> BatchResult:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(Spark, "ingest", fail)
+    with Engine(home=home, spark=spark) as engine:
+        engine.create_stream("purchases", ParquetFiles(str(folder), schema=SCHEMA), time="time")
+        drop_file(folder, "a", purchases(0, 25))
+        deadline = time.monotonic() + 120
+        while engine.stream("purchases").error is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        status = engine.stream("purchases")
+        assert status.state == "stopped"
+        assert "the disk is gone" in (status.error or "")
+        assert engine.create_query(REVENUE).id, "queries can still be made"
+
+
+def test_a_replay_of_a_batch_with_other_files_stops_the_stream(spark: SparkSession, home: Path, tmp_path: Path) -> None:
+    """Spark does not sync its checkpoint: after a power loss it may plan a batch again with other files."""
+    folder = tmp_path / "in"
+    drop_file(folder, "a", purchases(0, 25))
+    with Engine(home=home, spark=spark) as engine:
+        engine.create_stream("purchases", ParquetFiles(str(folder), schema=SCHEMA), time="time")
+        engine.await_idle()
+    checkpoint = home / "checkpoints" / "purchases"
+    for name in ("offsets", "commits", "sources/0"):
+        for file in (checkpoint / name).iterdir():
+            file.unlink()
+    drop_file(folder, "b", purchases(25, 25))
+    with Engine(home=home, spark=spark) as engine:
+        deadline = time.monotonic() + 120
+        while engine.stream("purchases").error is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert "other offsets" in (engine.stream("purchases").error or "")
+        assert engine.stream("purchases").rows == 25
