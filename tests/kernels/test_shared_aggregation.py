@@ -17,9 +17,11 @@ import pyarrow as pa
 import pytest
 
 from millstream.kernels import bucket
-from millstream.kernels.fire import Due, Fired, Piece, fire
+from millstream.kernels.answering import Due, Fired
+from millstream.kernels.fire import fire
 from millstream.kernels.group import Group
 from millstream.kernels.ingest import Tally, slice_cells
+from millstream.kernels.matrices import Piece, can_keep, slice_matrix
 from millstream.kernels.merge import merge
 from millstream.model.expression import Column
 from millstream.model.group import Member
@@ -170,6 +172,8 @@ def test_random_workload(seed: int) -> None:
             pieces = _compacted(pieces)
         times = [row["time"] for row in rows]
         watermark = max([t - 5 for t in times] + ([] if watermark is None else [watermark]), default=None)
+    if rng.random() < 0.5:
+        pieces = _kept(pieces)
     due = members if rng.random() < 0.5 else [m for m in members if rng.random() < 0.5]
     fired = fire([Due(m, -END, END, None) for m in due], pieces, TIMESTAMP, ColumnsOnly())
     for member in due:
@@ -187,10 +191,26 @@ def _compacted(pieces: list[Piece]) -> list[Piece]:
         found.setdefault((id(piece.group), piece.start, piece.end, piece.watermark), []).append(piece)
     return [
         Piece(
-            m[0].group, m[0].start, m[0].end, m[0].watermark, merge([p.cells for p in m], m[0].group.version.measures)
+            m[0].group, m[0].start, m[0].end, m[0].watermark, merge([p.content for p in m], m[0].group.version.measures)
         )
         for m in found.values()
     ]
+
+
+def _kept(pieces: list[Piece]) -> list[Piece]:
+    """Slices as matrices, as a worker keeps them for the next fire."""
+    found: dict[Any, list[Piece]] = {}
+    for piece in pieces:
+        found.setdefault((id(piece.group), piece.slice), []).append(piece)
+    result: list[Piece] = []
+    for mine in found.values():
+        first = mine[0]
+        if can_keep(first.group, 100, 1 << 20):
+            matrix = slice_matrix(first.group, [p.content for p in mine])  # type: ignore[misc]
+            result.append(Piece(first.group, first.start, first.end, first.watermark, matrix))
+        else:
+            result += mine
+    return result
 
 
 def test_a_bucket_never_has_more_cells_than_queries_or_classes_allow() -> None:

@@ -303,10 +303,13 @@ class Expressions:
 
 
 def fits(operator: str, a: Sql, b: Sql) -> bool:
-    """Whether the result needs no more than the digits a decimal has; the engine refuses longer sums and products."""
-    if common(a.type, b.type) != "decimal" or operator in "/%":
+    """Whether the operation needs no more digits than a decimal has; the engine refuses those that do."""
+    if common(a.type, b.type) != "decimal":
         return True
-    return decimal_digits(operator, digits_of(a.type, a.digits), digits_of(b.type, b.digits))[0] <= MAX_DIGITS
+    left, right = digits_of(a.type, a.digits), digits_of(b.type, b.digits)
+    if operator == "/":
+        return left[0] - left[1] + right[1] + decimal_result(operator, left, right)[1] <= MAX_DIGITS
+    return decimal_digits("union" if operator == "%" else operator, left, right)[0] <= MAX_DIGITS
 
 
 def _size(constant: str) -> tuple[float, str]:

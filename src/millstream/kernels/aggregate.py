@@ -19,7 +19,6 @@ infinities are counted apart because 0 · NaN in such a product would leak them 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
 from typing import Any
 
 import numpy as np

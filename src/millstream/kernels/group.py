@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.kernels.classes import ClassTable, table_of
+from millstream.kernels.dense import Labels
 from millstream.kernels.slices import Slicer
 from millstream.model.expression import Expression
 from millstream.model.group import GroupVersion
@@ -53,6 +54,10 @@ class Group:
         if self.by_query:
             return np.eye(len(self.version.members), dtype=np.bool_)
         return np.ascontiguousarray(self.table.queries.T)
+
+    @cached_property
+    def label_runs(self) -> Labels:
+        return Labels.of(self.labels)
 
     @cached_property
     def selected(self) -> tuple[Expression, ...]:

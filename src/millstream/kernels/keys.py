@@ -97,6 +97,10 @@ def align(tables: Sequence[tuple[pa.Array, ...]], columns: int) -> tuple[list[In
     """One numbering for the keys of several buckets: for each bucket its keys' numbers, and the keys."""
     if columns == 0:
         return [np.zeros(1, np.int64) for _ in tables], (), 1
+    first = tables[0]
+    if all(len(t[0]) == len(first[0]) and all(a.equals(b) for a, b in zip(t, first, strict=True)) for t in tables[1:]):
+        same = np.arange(len(first[0]))
+        return [same] * len(tables), first, len(first[0])
     merged = [_concatenate([table[c] for table in tables]) for c in range(columns)]
     lengths = [len(table[0]) for table in tables]
     keys = code_keys(merged, sum(lengths))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,22 @@ IntArray = npt.NDArray[np.int64]
 
 # Operators whose constant operands may as well be columns of the same type.
 _OPEN = frozenset(
-    "Add Subtract Multiply Divide Remainder LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual EqualTo And Or Not Cast".split()
+    [
+        "Add",
+        "Subtract",
+        "Multiply",
+        "Divide",
+        "Remainder",
+        "LessThan",
+        "LessThanOrEqual",
+        "GreaterThan",
+        "GreaterThanOrEqual",
+        "EqualTo",
+        "And",
+        "Or",
+        "Not",
+        "Cast",
+    ]
 )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
-
 from typing import Any
 
 import numpy as np

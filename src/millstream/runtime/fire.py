@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from millstream.kernels import bucket
+from millstream.kernels.answering import Due, Fired
 from millstream.kernels.answers import Part
 from millstream.kernels.bucket import Cells
-from millstream.kernels.fire import Due, Fired, Piece, fire
+from millstream.kernels.fire import fire
+from millstream.kernels.matrices import Piece, SliceId, SliceMatrix, can_keep, slice_id, slice_matrix
 from millstream.kernels.merge import merge
 from millstream.model.plan import Bucket, BucketFile, FireResult
 from millstream.model.types import DataType
@@ -71,7 +73,7 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     failures: dict[str, int] = {}
     broken: dict[str, str] = {}
     replaced: list[tuple[str, int]] = []
-    compacted: list[tuple[Bucket, BucketRef, pa.Buffer]] = []
+    compacted: list[_Compacted] = []
     seconds: dict[str, float] = defaultdict(float)
     for item in task.items:
         started = time.perf_counter()
@@ -87,7 +89,7 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
         failures |= fired.failures
         broken |= fired.broken
         if item.compact:
-            _compact(item, pieces, compacted, replaced)
+            compacted += _compact(task.home, item, replaced)
     started = time.perf_counter()
     answers = write_answers(task.home, f"{task.stream}-fire", parts)
     files = _write_compacted(task, compacted)
@@ -114,15 +116,75 @@ def fire_apart(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType)
 
 
 def read_pieces(home: Home, item: FireItem) -> list[Piece]:
+    """The slices of an item: matrices where they can be kept between fires, else the buckets themselves."""
     files: dict[str, pa.Buffer] = {}
-    pieces = []
-    for ref in item.buckets:
+
+    def read(ref: BucketRef) -> Cells:
         if ref.path not in files:
             files[ref.path] = home.read(ref.path)
         group = load_group(home, item.versions[ref.version])
-        cells = bucket.decode(files[ref.path].slice(ref.offset, ref.length), len(group.version.measures))
-        pieces.append(Piece(group, ref.start, ref.end, ref.watermark, cells))
+        return bucket.decode(files[ref.path].slice(ref.offset, ref.length), len(group.version.measures))
+
+    pieces: list[Piece] = []
+    for (version, slice_), refs in _by_slice(item.buckets).items():
+        group = load_group(home, item.versions[version])
+        key = _cache_key(home, item.versions[version], slice_, refs)
+        matrix = kept.get(key)
+        if matrix is None:
+            parts = [read(ref) for ref in refs]
+            keys = sum(len(cells.keys[0]) if cells.keys else 1 for cells in parts)
+            if not can_keep(group, keys, LARGEST_MATRIX):
+                pieces += [Piece(group, r.start, r.end, r.watermark, c) for r, c in zip(refs, parts, strict=True)]
+                continue
+            matrix = slice_matrix(group, parts)
+            kept.put(key, matrix)
+        pieces.append(Piece(group, refs[0].start, refs[0].end, slice_[2], matrix))
     return pieces
+
+
+def _by_slice(refs: Sequence[BucketRef]) -> dict[tuple[int, SliceId], list[BucketRef]]:
+    found: dict[tuple[int, SliceId], list[BucketRef]] = defaultdict(list)
+    for ref in refs:
+        found[ref.version, slice_id(ref.start, ref.end, ref.watermark)].append(ref)
+    return found
+
+
+CacheKey = tuple[object, ...]
+
+
+def _cache_key(home: Home, version: str, slice_: SliceId, refs: Sequence[BucketRef]) -> CacheKey:
+    return home.root, version, slice_, tuple(sorted((ref.path, ref.offset) for ref in refs))
+
+
+class KeptMatrices:
+    """The matrices of recent slices in a worker process: each window that contains a slice asks for it again."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._bytes = 0
+        self._matrices: OrderedDict[CacheKey, SliceMatrix] = OrderedDict()
+
+    def get(self, key: CacheKey) -> SliceMatrix | None:
+        if key in self._matrices:
+            self._matrices.move_to_end(key)
+        return self._matrices.get(key)
+
+    def put(self, key: CacheKey, matrix: SliceMatrix) -> None:
+        if key not in self._matrices:
+            self._matrices[key] = matrix
+            self._bytes += matrix.bytes
+        while self._bytes > self._limit and self._matrices:
+            self._bytes -= self._matrices.popitem(last=False)[1].bytes
+
+    def rename(self, old: CacheKey, new: CacheKey) -> None:
+        """The same slice from a compacted bucket."""
+        if old in self._matrices:
+            self._matrices[new] = self._matrices.pop(old)
+
+
+# Matrices kept by a worker process, and the largest worth keeping; larger ones are made block by block in each fire.
+kept = KeptMatrices(384 << 20)
+LARGEST_MATRIX = 32 << 20
 
 
 def _due(one: DueQuery, pieces: Sequence[Piece]) -> Due | None:
@@ -134,44 +196,51 @@ def _due(one: DueQuery, pieces: Sequence[Piece]) -> Due | None:
     return None
 
 
-def _compact(
-    item: FireItem,
-    pieces: Sequence[Piece],
-    compacted: list[tuple[Bucket, BucketRef, pa.Buffer]],
-    replaced: list[tuple[str, int]],
-) -> None:
+@dataclass(frozen=True)
+class _Compacted:
+    """A merged bucket, before it has a place in a file; ``key`` finds the matrix of what it replaces."""
+
+    version: str
+    bucket: Bucket
+    newest: BucketRef
+    data: pa.Buffer
+    key: CacheKey
+
+
+def _compact(home: Home, item: FireItem, replaced: list[tuple[str, int]]) -> Iterator[_Compacted]:
     """Merge the buckets of closed slices that later windows will read. Buckets of batches that came after the slice had closed
     are left alone: they do not count in every window."""
-    together: dict[tuple[int, int, int], list[tuple[BucketRef, Cells]]] = defaultdict(list)
-    for ref, piece in zip(item.buckets, pieces, strict=True):
-        on_time = ref.watermark is None or ref.watermark < ref.end
-        if on_time and ref.end <= item.closed and ref.start >= item.needed_from:
-            together[ref.version, ref.start, ref.end].append((ref, piece.cells))
-    for (version, start, end), found in together.items():
-        if len(found) < 2:
+    for (version, slice_), refs in _by_slice(item.buckets).items():
+        start, end, late = slice_
+        if len(refs) < 2 or late is not None or end > item.closed or start < item.needed_from:
             continue
-        group = next(p.group for p, r in zip(pieces, item.buckets, strict=True) if r.version == version)
-        cells = merge([cells for _, cells in found], group.version.measures)
+        path = item.versions[version]
+        group = load_group(home, path)
+        measures = group.version.measures
+        data = [home.read(ref.path).slice(ref.offset, ref.length) for ref in refs]
+        cells = merge([bucket.decode(part, len(measures)) for part in data], measures)
         encoded = bucket.encode(cells)
-        newest = max((ref for ref, _ in found), key=lambda ref: ref.batch)
+        newest = max(refs, key=lambda ref: ref.batch)
         place = Bucket(group.version.group, group.version.version, start, end, 0, len(encoded), len(cells))
-        compacted.append((place, newest, encoded))
-        replaced += [(ref.path, ref.offset) for ref, _ in found]
+        replaced += [(ref.path, ref.offset) for ref in refs]
+        yield _Compacted(path, place, newest, encoded, _cache_key(home, path, slice_, refs))
 
 
-def _write_compacted(
-    task: FireTask, compacted: Sequence[tuple[Bucket, BucketRef, pa.Buffer]]
-) -> tuple[BucketFile, ...]:
+def _write_compacted(task: FireTask, compacted: Sequence[_Compacted]) -> tuple[BucketFile, ...]:
     """One file for each watermark, since that is kept by file."""
-    by_plan: dict[tuple[int, int | None], list[tuple[Bucket, pa.Buffer]]] = defaultdict(list)
-    for place, newest, data in compacted:
-        by_plan[newest.batch, newest.watermark].append((place, data))
+    by_plan: dict[tuple[int, int | None], list[_Compacted]] = defaultdict(list)
+    for one in compacted:
+        by_plan[one.newest.batch, one.newest.watermark].append(one)
     files = []
     for (batch, watermark), mine in by_plan.items():
+        folder, stem = f"{BUCKETS}/{task.stream}", f"{batch}-compact"
+        path = task.home.write(folder, stem, "bucket", [one.data for one in mine])
         buckets, position = [], 0
-        for place, data in mine:
-            buckets.append(Bucket(place.group, place.version, place.start, place.end, position, len(data), place.cells))
-            position += len(data)
-        path = task.home.write(f"{BUCKETS}/{task.stream}", f"{batch}-compact", "bucket", [data for _, data in mine])
+        for one in mine:
+            placed = replace(one.bucket, offset=position)
+            position += placed.length
+            buckets.append(placed)
+            slice_ = slice_id(placed.start, placed.end, watermark)
+            kept.rename(one.key, (task.home.root, one.version, slice_, ((path, placed.offset),)))
         files.append(BucketFile(path, task.stream, batch, watermark, tuple(buckets)))
     return tuple(files)

@@ -1,0 +1,246 @@
+"""From the partials of due windows to answers: aggregates finished, HAVING and expressions run, ranges noted.
+
+Queries of one **shape** (same aggregates, same rest but for constants) are answered together, as one table; if that fails, query by query,
+so that one breaks alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millstream.kernels.aggregate import plane_kinds
+from millstream.kernels.answers import Part, Range
+from millstream.kernels.batch import Evaluates
+from millstream.kernels.keys import take
+from millstream.kernels.rest import Shape, parameter_columns, run, shape_of
+from millstream.kernels.results import finish
+from millstream.model.expression import Literal
+from millstream.model.group import Measure, Member, measures_of
+from millstream.model.query import WINDOW_END, WINDOW_START, WindowSpec, aggregate_column, key_column
+from millstream.model.types import DataType
+
+IntArray = npt.NDArray[np.int64]
+Matrix = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Due:
+    """A query whose windows with ``after`` < end ≤ ``upto`` are to be answered; those that start at or before
+    ``partial_until`` are partial."""
+
+    member: Member
+    after: int
+    upto: int
+    partial_until: int | None
+
+
+@dataclass
+class Fired:
+    parts: list[Part] = field(default_factory=list)
+    windows: Counter[str] = field(default_factory=Counter)
+    rows: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    # Queries whose rest cannot be evaluated, with the reason.
+    broken: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Due queries with the same window, times, aggregates and rest: handled as rows of one matrix."""
+
+    window: WindowSpec
+    after: int
+    upto: int
+    shape: Shape
+    members: tuple[Due, ...]
+    places: IntArray
+    constants: tuple[tuple[Literal, ...], ...]
+
+
+def cohorts_of(due: Sequence[Due]) -> list[Cohort]:
+    found: dict[object, list[tuple[int, Due, tuple[Literal, ...]]]] = {}
+    for place, one in enumerate(due):
+        shape, constants = shape_of(one.member)
+        found.setdefault((one.member.window, one.after, one.upto, shape), []).append((place, one, constants))
+    cohorts = []
+    for (window, after, upto, shape), mine in found.items():  # type: ignore[misc]
+        places = np.array([place for place, _, _ in mine])
+        members = tuple(one for _, one, _ in mine)
+        cohorts.append(Cohort(window, after, upto, shape, members, places, tuple(c for _, _, c in mine)))  # type: ignore[has-type]
+    return cohorts
+
+
+@dataclass
+class Collected:
+    """A cohort's answer rows, window by window."""
+
+    cohort: Cohort
+    query: list[IntArray] = field(default_factory=list)
+    end: list[IntArray] = field(default_factory=list)
+    key: list[IntArray] = field(default_factory=list)
+    rows: list[IntArray] = field(default_factory=list)
+    planes: dict[Measure, list[list[Matrix]]] = field(default_factory=dict)
+
+
+def answer(
+    collected: Sequence[Collected],
+    values: dict[Measure, pa.Array],
+    key_values: tuple[pa.Array, ...],
+    time_type: DataType,
+    evaluator: Evaluates,
+    fired: Fired,
+) -> None:
+    by_shape: dict[Shape, list[Collected]] = {}
+    for bag in collected:
+        if bag.query:
+            by_shape.setdefault(bag.cohort.shape, []).append(bag)
+    for shape, bags in by_shape.items():
+        fired.parts += _parts(shape, bags, values, key_values, time_type, evaluator, fired)
+
+
+def _parts(
+    shape: Shape,
+    bags: list[Collected],
+    values: dict[Measure, pa.Array],
+    key_values: tuple[pa.Array, ...],
+    time_type: DataType,
+    evaluator: Evaluates,
+    fired: Fired,
+) -> list[Part]:
+    """The answers of all queries of a shape; if that fails, query by query, so that one breaks alone."""
+    try:
+        part = _shape_part(shape, bags, values, key_values, time_type, evaluator, fired)
+        return [part] if part.ranges else []
+    except Exception as error:
+        queries = [(bag, place) for bag in bags for place in range(len(bag.cohort.members))]
+        if len(queries) == 1:
+            fired.broken[queries[0][0].cohort.members[0].member.query] = f"{type(error).__name__}: {error}"
+            return []
+        alone = [_only(bag, place) for bag, place in queries]
+        found = (_parts(shape, [b], values, key_values, time_type, evaluator, fired) for b in alone if b.query)
+        return [part for parts in found for part in parts]
+
+
+def _only(bag: Collected, place: int) -> Collected:
+    """The rows of one query of a cohort."""
+    cohort = bag.cohort
+    one = replace(
+        cohort,
+        members=cohort.members[place : place + 1],
+        places=cohort.places[place : place + 1],
+        constants=cohort.constants[place : place + 1],
+    )
+    mine = Collected(one)
+    for index, query in enumerate(bag.query):
+        where = np.flatnonzero(query == place)
+        if len(where):
+            mine.query.append(np.zeros(len(where), np.int64))
+            mine.end.append(bag.end[index][where])
+            mine.key.append(bag.key[index][where])
+            mine.rows.append(bag.rows[index][where])
+            for measure, windows in bag.planes.items():
+                mine.planes.setdefault(measure, []).append([plane[where] for plane in windows[index]])
+    return mine
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Consecutive rows of one (query, window)."""
+
+    due: Due
+    end: int
+    constants: tuple[Literal, ...]
+
+
+def _shape_part(
+    shape: Shape,
+    bags: list[Collected],
+    values: dict[Measure, pa.Array],
+    key_values: tuple[pa.Array, ...],
+    time_type: DataType,
+    evaluator: Evaluates,
+    fired: Fired,
+) -> Part:
+    """All answers of one shape as one table, and the range of each."""
+    order, runs, lengths = _runs(bags)
+    key = np.concatenate([k for bag in bags for k in bag.key])[order]
+    rows = np.concatenate([r for bag in bags for r in bag.rows])[order]
+    columns = {key_column(i): column for i, column in enumerate(take(key_values, key))}
+    failures = np.zeros(len(order), np.int64)
+    for index, aggregate in enumerate(bags[0].cohort.members[0].member.aggregates):
+        needed = measures_of(aggregate)
+        planes = [[plane[order] for plane in _joined(m, [p for bag in bags for p in bag.planes[m]])] for m in needed]
+        column, failed = finish(aggregate, rows, planes, values.get(needed[0]) if needed else None)
+        columns[aggregate_column(index)] = column
+        if failed is not None:
+            failures += failed
+    ends = np.repeat(np.array([r.end for r in runs]), lengths)
+    sizes = np.repeat(np.array([_size(r) for r in runs]), lengths)
+    columns[WINDOW_START] = pa.array(ends - sizes).cast(time_type.arrow)
+    columns[WINDOW_END] = pa.array(ends).cast(time_type.arrow)
+    columns |= parameter_columns([r.constants for r in runs], lengths)
+    rest = run(shape, columns, len(order), evaluator)
+    if rest.failures is not None:
+        failures += rest.failures
+    return Part(rest.columns, tuple(_ranges(runs, lengths, rest.keep, failures, fired)))
+
+
+def _size(one: _Run) -> int:
+    assert one.due.member.window is not None
+    return one.due.member.window.size
+
+
+def _runs(bags: list[Collected]) -> tuple[IntArray, list[_Run], list[int]]:
+    """Bring the rows of each (query, window) together: with many keys they come in several blocks."""
+    owners: list[tuple[Collected, int]] = [(bag, place) for bag in bags for place in range(len(bag.cohort.members))]
+    base = np.cumsum([0, *(len(bag.cohort.members) for bag in bags)])
+    owner = np.concatenate([q + base[i] for i, bag in enumerate(bags) for q in bag.query])
+    end = np.concatenate([e for bag in bags for e in bag.end])
+    order = np.lexsort((end, owner))
+    owner, end = owner[order], end[order]
+    first = np.flatnonzero(np.append(True, (owner[1:] != owner[:-1]) | (end[1:] != end[:-1])))
+    lengths = np.diff(np.append(first, len(owner))).tolist()
+    runs = []
+    for start in first:
+        bag, place = owners[owner[start]]
+        runs.append(_Run(bag.cohort.members[place], int(end[start]), bag.cohort.constants[place]))
+    return order, runs, lengths
+
+
+def _joined(measure: Measure, parts: list[list[Matrix]]) -> list[Matrix]:
+    """Concatenate planes of several windows; shorter ones are padded with zeros."""
+    width = max(len(planes) for planes in parts)
+    if width == 1:
+        return [np.concatenate([planes[0] for planes in parts])]
+    kinds = plane_kinds(measure, width)
+    zero = {"fadd": np.float64, "add": np.int64}
+    return [
+        np.concatenate([p[i] if i < len(p) else np.zeros(len(p[0]), zero[kinds[i]]) for p in parts])
+        for i in range(width)
+    ]
+
+
+def _ranges(
+    runs: list[_Run], lengths: list[int], keep: IntArray | None, failures: IntArray, fired: Fired
+) -> Iterator[Range]:
+    edges = np.cumsum([0, *lengths])
+    places = edges if keep is None else np.searchsorted(keep, edges)
+    failed = np.add.reduceat(failures, edges[:-1]) if failures.any() else None
+    for index, one in enumerate(runs):
+        query = one.due.member.query
+        if failed is not None and failed[index]:
+            fired.failures[query] += int(failed[index])
+        first, count = int(places[index]), int(places[index + 1] - places[index])
+        if count:
+            start = one.end - _size(one)
+            partial = one.due.partial_until is not None and start <= one.due.partial_until
+            fired.windows[query] += 1
+            fired.rows[query] += count
+            yield Range(query, start, one.end, partial, first, count)
