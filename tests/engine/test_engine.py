@@ -46,6 +46,10 @@ def start(spark: SparkSession, home: Path, tmp_path: Path) -> Iterator[Callable[
         engine.stop()
 
 
+def files(folder: Path, schema: str = SCHEMA) -> ParquetFiles:
+    return ParquetFiles(str(folder), schema=schema)
+
+
 def rows_of(engine: Engine, id: str) -> list[dict[str, object]]:
     page = engine.read_answers(id, limit=10_000)
     return [{**row, "end": answer.window_end} for answer in page.answers for row in answer.table.to_pylist()]
@@ -77,7 +81,8 @@ def test_windows_fire_when_the_watermark_passes_their_end(start: Callable[[], En
     engine.create_stream("purchases", ParquetFiles(str(tmp_path / "in"), schema=SCHEMA), time="time")
     query = engine.create_query(REVENUE, owner="marketing", id="revenue")
     engine.await_idle()
-    # The query's cut is batch 0 or 1, depending on whether Spark had planned the first file before the epoch was sealed.
+    # The query's cut is batch 0 or 1, depending on whether Spark had planned the first file before the epoch was
+    # sealed.
     if query.cut["purchases"] == 0:
         assert totals(engine, "revenue") == expected(0, 2)
     drop_file(tmp_path / "in", "b", purchases(25, 20))
@@ -206,8 +211,8 @@ def test_text_files_and_their_bad_rows(start: Callable[[], Engine], tmp_path: Pa
     engine = start()
     engine.create_stream("purchases", source, time="time")
     query = engine.create_query("SELECT gem_pack, price FROM purchases")
-    (folder / f".tmp").write_text(text)
-    (folder / f".tmp").rename(folder / f"a.{'csv' if kind == 'csv' else 'jsonl'}")
+    (folder / ".tmp").write_text(text)
+    (folder / ".tmp").rename(folder / f"a.{'csv' if kind == 'csv' else 'jsonl'}")
     engine.await_idle()
     (answer,) = query.read().answers
     assert answer.table.to_pylist() == [{"gem_pack": 1, "price": 5}, {"gem_pack": 2, "price": 7}]
@@ -286,12 +291,12 @@ def test_one_bad_query_of_a_batch_harms_no_other(start: Callable[[], Engine], tm
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda e, p: e.create_stream("purchases", ParquetFiles(str(p), schema=SCHEMA), time="time"), "DUPLICATE_STREAM"),
-        (lambda e, p: e.create_stream("PURCHASES", ParquetFiles(str(p), schema=SCHEMA), time="time"), "DUPLICATE_STREAM"),
-        (lambda e, p: e.create_stream("x y", ParquetFiles(str(p), schema=SCHEMA), time="time"), "BAD_STREAM"),
-        (lambda e, p: e.create_stream("s", ParquetFiles(str(p), schema=SCHEMA), time="nope"), "BAD_STREAM"),
-        (lambda e, p: e.create_stream("s", ParquetFiles(str(p), schema=SCHEMA), time="price"), "BAD_STREAM"),
-        (lambda e, p: e.create_stream("s", ParquetFiles(str(p), schema="window INT, time TIMESTAMP"), time="time"), "BAD_STREAM"),
+        (lambda e, p: e.create_stream("purchases", files(p), time="time"), "DUPLICATE_STREAM"),
+        (lambda e, p: e.create_stream("PURCHASES", files(p), time="time"), "DUPLICATE_STREAM"),
+        (lambda e, p: e.create_stream("x y", files(p), time="time"), "BAD_STREAM"),
+        (lambda e, p: e.create_stream("s", files(p), time="nope"), "BAD_STREAM"),
+        (lambda e, p: e.create_stream("s", files(p), time="price"), "BAD_STREAM"),
+        (lambda e, p: e.create_stream("s", files(p, "window INT, time TIMESTAMP"), time="time"), "BAD_STREAM"),
         (lambda e, p: e.create_stream("s", ParquetFiles(str(p / "no")), time="time"), "BAD_STREAM"),
         (lambda e, p: e.create_stream("s", 42, time="time"), "BAD_STREAM"),
         (lambda e, p: e.create_query(REVENUE, id="a b"), "BAD_REQUEST"),

@@ -31,7 +31,8 @@ from millstream import Engine, ParquetFiles
 home, folder, schema, sql = sys.argv[1:5]
 engine = Engine(home=home)
 if not engine.streams():
-    engine.create_stream("purchases", ParquetFiles(folder, schema=schema, max_files_per_batch=1), time="time", lateness="1 second")
+    files = ParquetFiles(folder, schema=schema, max_files_per_batch=1)
+    engine.create_stream("purchases", files, time="time", lateness="1 second")
     engine.create_query(sql, id="revenue")
     engine.create_query("SELECT price FROM purchases WHERE price % 7 = 0", id="sevens")
     print("created", flush=True)

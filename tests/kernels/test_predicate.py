@@ -118,7 +118,8 @@ def test_dates_are_compared_with_timestamps_in_days() -> None:
         (call("Between", X, Literal(1, INTEGER), Literal(2, INTEGER)), {1, 2}),
         (negated(call("Between", X, Literal(1, INTEGER), Literal(2, INTEGER))), {0, 3}),
         (call("And", call("GreaterThan", X, Literal(0, INTEGER)), call("LessThan", X, Literal(3, INTEGER))), {1, 2}),
-        (negated(call("Or", call("LessThan", X, Literal(1, INTEGER)), call("EqualTo", X, Literal(2, INTEGER)))), {1, 3}),
+        (negated(call("Or", call("LessThan", X, Literal(1, INTEGER)), call("EqualTo", X, Literal(2, INTEGER)))), {1,
+        3}),
     ],
 )  # fmt: skip
 def test_three_valued_logic(where: Expression, true_for: set[int | None]) -> None:

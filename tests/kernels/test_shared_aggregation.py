@@ -34,7 +34,8 @@ from .plain import ColumnsOnly, batch_of, canonical, plain_outputs, reference, v
 MONEY = decimal(10, 2)
 WIDE = decimal(30, 3)
 TYPES: dict[str, DataType] = {
-    "i": INTEGER, "l": LONG, "d": DOUBLE, "m": MONEY, "w": WIDE, "s": STRING, "b": BOOLEAN, "t": DATE, "time": TIMESTAMP,
+    "i": INTEGER, "l": LONG, "d": DOUBLE, "m": MONEY, "w": WIDE, "s": STRING, "b": BOOLEAN, "t": DATE,
+    "time": TIMESTAMP,
 }  # fmt: skip
 COLUMNS = {name: Column(name, type_) for name, type_ in TYPES.items()}
 END = 2**62

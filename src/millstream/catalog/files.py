@@ -134,8 +134,8 @@ def answers_after(tx: Transaction, stream: str, seq: int, limit: int) -> list[An
 
 
 def answer_bounds(tx: Transaction) -> tuple[int, int]:
-    """The number of the oldest answer file kept, of any stream, and the highest given out. Files are forgotten oldest first, so
-    whoever has read up to the oldest has missed nothing."""
+    """The number of the oldest answer file kept, of any stream, and the highest given out. Files are forgotten oldest
+    first, so whoever has read up to the oldest has missed nothing."""
     oldest = tx.connection.execute(select(func.min(_a.seq))).scalar()
     return (tx.answer_seq + 1 if oldest is None else oldest, tx.answer_seq)
 

@@ -48,8 +48,8 @@ class AnswerLog:
             self._news.wait(seconds)
 
     def read(self, record: QueryRecord, cursor: str | None, limit: int) -> tuple[list[Answer], str]:
-        """The query's next answers, and the cursor after them; a search that finds none still moves the cursor on, so the
-        files of other queries are looked through once."""
+        """The query's next answers, and the cursor after them; a search that finds none still moves the cursor on, so
+        the files of other queries are looked through once."""
         first, done = parse_cursor(cursor)
         if cursor is not None:
             self._check_kept(first + (1 if done else 0))

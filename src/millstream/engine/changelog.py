@@ -1,7 +1,7 @@
 """The changelog: requests of many callers, sealed together.
 
-Whoever asks while an epoch is being sealed goes into the next one, so under load the batches grow by themselves and each
-caller still waits for one or two seals at most.
+Whoever asks while an epoch is being sealed goes into the next one, so under load the batches grow by themselves and
+each caller still waits for one or two seals at most.
 """
 
 from __future__ import annotations

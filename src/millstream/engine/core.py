@@ -1,4 +1,5 @@
-"""The parts of an engine put together: stores, registry, pipelines and firing. Live engine and replay both stand on it."""
+"""The parts of an engine put together: stores, registry, pipelines and firing. Live engine and replay both stand on
+it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from millstream.runtime.home import Home, Lock
 from millstream.runtime.spark import Spark
 from millstream.sql.frontend import FrontEnd
 
-# The name that `window(…)` gives its column; a stream with such a column would make it ambiguous. Names with # are our own.
+# The name that `window(…)` gives its column; a stream with such a column would make it ambiguous. Names with # are
+# our own.
 RESERVED_COLUMN = "window"
 
 

@@ -1,7 +1,7 @@
 """The live engine: streams flow, queries come and go, answers are read, all at the same time.
 
-Threads: Spark runs each stream's micro-batches on a thread of its own; one thread seals the changelog; one fires what is due. They
-meet in the metastore only.
+Threads: Spark runs each stream's micro-batches on a thread of its own; one thread seals the changelog; one fires what
+is due. They meet in the metastore only.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ PAGE_ANSWERS = 1000
 class Engine:
     """Runs all queries of a home as one shared Spark pipeline.
 
-    ``home`` keeps everything over restarts. ``spark`` is a session of yours with fit settings; without it the engine makes a
-    local one.
+    ``home`` keeps everything over restarts. ``spark`` is a session of yours with fit settings; without it the engine
+    makes a local one.
     """
 
     def __init__(
@@ -356,7 +356,8 @@ class Query:
         return self._engine.read_answers(self.id, cursor, limit, wait)
 
     def answers(self, cursor: str | None = None, timeout: float | None = None) -> Iterator[Answer]:
-        """Answers as they come, until the query is deleted and read to its end, or none comes for ``timeout`` seconds."""
+        """Answers as they come, until the query is deleted and read to its end, or none comes for ``timeout``
+        seconds."""
         while True:
             page = self.read(cursor, wait=LOOK_INTERVAL if timeout is None else timeout)
             yield from page.answers

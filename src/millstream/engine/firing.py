@@ -1,7 +1,9 @@
 """Deciding what to fire, and doing it: due windows of a stream become one Spark job and one transaction.
 
-A window is due when the stream has closed its end. Its answer depends on the batches up to the closing one, never on when the fire
-runs: buckets know the watermark of their batch, and a bucket counts in a window that ends at E iff that watermark is below E.
+A window is due when the stream has closed its end. Its answer depends on the batches up to the closing one, never on
+when the fire
+runs: buckets know the watermark of their batch, and a bucket counts in a window that ends at E iff that watermark is
+below E.
 """
 
 from __future__ import annotations
@@ -152,7 +154,8 @@ def _reference(stored: Stored, version: int) -> BucketRef:
 
 
 def share_out(items: Sequence[FireItem], tasks: int) -> list[list[FireItem]]:
-    """Divide the work evenly: the largest first, each to the task that has least; large groups are divided by queries."""
+    """Divide the work evenly: the largest first, each to the task that has least; large groups are divided by
+    queries."""
     total = sum(_weight(item) for item in items)
     pieces: list[FireItem] = []
     for item in items:

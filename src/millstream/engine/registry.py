@@ -1,7 +1,7 @@
 """The groups and queries of the engine in memory, and the one way to change them: sealing an epoch.
 
-Sealing writes the changed group versions, then makes the change one transaction of the metastore. It touches the groups that the
-change touches, whatever else runs, and waits for no micro-batch.
+Sealing writes the changed group versions, then makes the change one transaction of the metastore. It touches the
+groups that the change touches, whatever else runs, and waits for no micro-batch.
 """
 
 from __future__ import annotations

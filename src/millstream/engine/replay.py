@@ -2,8 +2,8 @@
 
     round k:   creates and deletes of k  ►  batch k of every stream  ►  …  ►  flush  ►  <id>.parquet, summary.json
 
-Rows are taken in file-name and row order, ``batch_rows`` of each stream in a round. Answers do not depend on when windows are fired,
-so firing waits until it is worth a Spark job.
+Rows are taken in file-name and row order, ``batch_rows`` of each stream in a round. Answers do not depend on when
+windows are fired, so firing waits until it is worth a Spark job.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from millstream.sources.schema import parse_ddl
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Rounds, and rows, after which due windows are fired: often enough to bound the buckets kept, seldom enough to be worth a job.
+# Rounds, and rows, after which due windows are fired: often enough to bound the buckets kept, seldom enough to be
+# worth a job.
 FIRE_ROUNDS = 32
 FIRE_ROWS = 2_000_000
 # Progress is told at most this often, in seconds.
@@ -63,7 +64,8 @@ def replay(
     spark: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Run a replay spec (a file, or the same as a dictionary) and write ``<id>.parquet`` for each query and ``summary.json``
+    """Run a replay spec (a file, or the same as a dictionary) and write ``<id>.parquet`` for each query and
+    ``summary.json``
     into ``out``; gives the summary. A query that is refused has its error there, and the others run."""
     loaded = load_replay_spec(spec)
     started = time.monotonic()

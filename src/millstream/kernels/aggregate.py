@@ -100,7 +100,8 @@ def _extremum(measure: Measure, batch: Batch, cells: IntArray, count: int) -> Pl
 
 
 def identity(kind: str, dtype: type, count: int) -> npt.NDArray[Any]:
-    """The plane of no values. For doubles NaN is the largest value: MIN ignores it (fmin) unless alone, MAX keeps it."""
+    """The plane of no values. For doubles NaN is the largest value: MIN ignores it (fmin) unless alone, MAX keeps
+    it."""
     if dtype is np.float64:
         return np.full(count, np.nan if kind == "min" else -np.inf)
     limits = np.iinfo(np.int64)

@@ -1,7 +1,7 @@
 """From the partials of due windows to answers: aggregates finished, HAVING and expressions run, ranges noted.
 
-Queries of one **shape** (same aggregates, same rest but for constants) are answered together, as one table; if that fails, query by query,
-so that one breaks alone.
+Queries of one **shape** (same aggregates, same rest but for constants) are answered together, as one table; if that
+fails, query by query, so that one breaks alone.
 """
 
 from __future__ import annotations

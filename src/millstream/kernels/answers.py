@@ -2,8 +2,8 @@
 
     part 0 | part 1 | … | index
 
-A part is an Arrow IPC stream of answers with the same column types, one behind the other; the index says for every (query, window)
-which rows of which part are its answer. Columns have no names in a part: queries name them differently.
+A part is an Arrow IPC stream of answers with the same column types, one behind the other; the index says for every
+(query, window) which rows of which part are its answer. Columns have no names in a part: queries name them differently.
 """
 
 from __future__ import annotations

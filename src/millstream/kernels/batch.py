@@ -25,7 +25,8 @@ TABLE_SPAN = 1 << 16
 
 # Doubles hold integers exactly up to here; np.bincount adds its weights as doubles.
 EXACT = 1 << 53
-# Exact sums are kept in limbs of so many bits: over 2^21 rows, more than a chunk has, a limb's sum is exact in a double.
+# Exact sums are kept in limbs of so many bits: over 2^21 rows, more than a chunk has, a limb's sum is exact in a
+# double.
 LIMB = 32
 LIMB_MASK = (1 << LIMB) - 1
 
@@ -120,7 +121,8 @@ class Batch:
             self._values.update(zip(missing, self._evaluate(missing), strict=True))
 
     def _evaluate(self, expressions: list[Expression]) -> list[Evaluated]:
-        """All at once; if that fails, one by one, so that a query whose expression breaks the evaluator breaks alone."""
+        """All at once; if that fails, one by one, so that a query whose expression breaks the evaluator breaks
+        alone."""
         try:
             return self._evaluator.evaluate_counted(self.table, expressions)
         except Exception as error:

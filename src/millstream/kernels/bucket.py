@@ -1,8 +1,9 @@
 """Buckets: the partial aggregates of one (group version, slice), by (key, label), as bytes.
 
-A bucket is two Arrow record batches behind each other in one IPC stream: the keys that occur, and the cells. A cell has the
-number of its key, its **label**, the number of rows and the measures' planes. Labels are classes, or slots of
-queries where there are fewer queries than classes, so that a bucket never has more cells than the smaller of both allows.
+A bucket is two Arrow record batches behind each other in one IPC stream: the keys that occur, and the cells. Labels are
+classes, or members where there are fewer queries than classes, so that a bucket never has more cells than the smaller
+of both allows. A bucket in which most combinations occur is **full**: it has a cell for each of them, label by label, and
+needs no numbers of keys and labels; read back it is a matrix already.
 """
 
 from __future__ import annotations
@@ -21,16 +22,28 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cells:
-    """``partials[m]`` are the planes of the group's m-th measure; None for a count that equals ``rows``."""
+    """``partials[m]`` are the planes of the group's m-th measure; None for a count that equals ``rows``. ``at`` gives
+    each cell's key and label; None for full cells, where empty ones have no rows."""
 
     keys: tuple[pa.Array, ...]
-    key: IntArray
-    label: IntArray
     rows: IntArray
     partials: tuple[Planes | None, ...]
+    at: tuple[IntArray, IntArray] | None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def key_count(self) -> int:
+        return len(self.keys[0]) if self.keys else 1
+
+    @property
+    def key(self) -> IntArray:
+        return self.at[0] if self.at is not None else np.arange(len(self)) % self.key_count
+
+    @property
+    def label(self) -> IntArray:
+        return self.at[1] if self.at is not None else np.arange(len(self)) // self.key_count
 
 
 def _narrow(values: IntArray) -> pa.Array:
@@ -52,11 +65,9 @@ def _stored(plane: Plane) -> pa.Array:
 
 def encode(cells: Cells) -> pa.Buffer:
     """The bucket's bytes; ``decode`` gives the cells back."""
-    columns: dict[str, pa.Array] = {
-        "key": _narrow(cells.key),
-        "label": _narrow(cells.label),
-        "rows": _narrow(cells.rows),
-    }
+    columns: dict[str, pa.Array] = {"rows": _narrow(cells.rows)}
+    if cells.at is not None:
+        columns |= {"key": _narrow(cells.at[0]), "label": _narrow(cells.at[1])}
     for index, planes in enumerate(cells.partials):
         for number, plane in enumerate(planes or ()):
             columns[f"{index}.{number}"] = _stored(plane)
@@ -72,12 +83,14 @@ def decode(data: pa.Buffer, measures: int) -> Cells:
     source = pa.BufferReader(data)
     keys = pa.ipc.open_stream(source).read_all()
     table = pa.ipc.open_stream(source).read_all()
+    names = table.column_names
     planes: list[list[Plane]] = [[] for _ in range(measures)]
-    for name in table.column_names[3:]:
-        planes[int(name.split(".")[0])].append(_loaded(table.column(name)))
-    key, label, rows = (_integers(table.column(name)) for name in ("key", "label", "rows"))
+    for name in names:
+        if name[0].isdigit():
+            planes[int(name.split(".")[0])].append(_loaded(table.column(name)))
     partials = tuple(tuple(part) if part else None for part in planes)
-    return Cells(tuple(_whole(column) for column in keys.columns), key, label, rows, partials)
+    at = (_integers(table.column("key")), _integers(table.column("label"))) if "key" in names else None
+    return Cells(tuple(_whole(column) for column in keys.columns), _integers(table.column("rows")), partials, at)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
@@ -94,6 +107,10 @@ def _loaded(column: pa.ChunkedArray) -> Plane:
     return np.asarray(_whole(column)) if pa.types.is_float64(column.type) else _whole(column)
 
 
-def pick(planes: Sequence[Plane], where: IntArray) -> Planes:
+def pick(planes: Sequence[Plane], where: IntArray | slice) -> Planes:
     """The planes at some places."""
-    return tuple(p.take(pa.array(where)) if isinstance(p, pa.Array) else p[where] for p in planes)
+    return tuple(_values_at(p, where) if isinstance(p, pa.Array) else p[where] for p in planes)
+
+
+def _values_at(plane: pa.Array, where: IntArray | slice) -> pa.Array:
+    return plane[where] if isinstance(where, slice) else plane.take(pa.array(where))

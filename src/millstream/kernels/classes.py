@@ -33,7 +33,8 @@ CLASS_LIMIT = 4096
 
 @dataclass(frozen=True)
 class Cuts:
-    """The sorted thresholds of one attribute. A value's interval is 1 + the number of thresholds ≤ value; NULL's is 0."""
+    """The sorted thresholds of one attribute. A value's interval is 1 + the number of thresholds ≤ value; NULL's is
+    0."""
 
     attribute: Attribute
     thresholds: tuple[Bound, ...]

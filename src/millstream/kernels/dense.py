@@ -3,7 +3,8 @@
     cells by class   (classes × keys)          M[q, c] = 1 iff class c belongs to query q
     per query        (queries × keys) = M · cells
 
-This is done once for each slice, whatever number of windows the slice lies in. Classes are numbered along the grid, so a query's classes
+This is done once for each slice, whatever number of windows the slice lies in. Classes are numbered along the grid,
+so a query's classes
 are mostly one run, and its sum is the difference of two prefix sums: exact for integers. Doubles are added over the
 query's own classes; MIN and MAX take the extremum over them, never an inverse.
 """
@@ -56,7 +57,7 @@ def to_ranks(parts: Sequence[Cells], measures: Sequence[Measure]) -> tuple[list[
 def lay_out(parts: Sequence[tuple[Cells, IntArray]], labels: int, keys: int, measures: Sequence[Measure]) -> Dense:
     """Add up parts of one slice and version; each part comes with the numbers of its keys among ``keys``."""
     shape = (labels, keys)
-    places = [cells.label * keys + number[cells.key] for cells, number in parts]
+    places = [_places(cells, number, keys) for cells, number in parts]
     rows = _fill("add", [(cells.rows, place) for (cells, _), place in zip(parts, places, strict=True)], shape)
     planes: list[list[Matrix]] = []
     for index, measure in enumerate(measures):
@@ -74,22 +75,34 @@ def lay_out(parts: Sequence[tuple[Cells, IntArray]], labels: int, keys: int, mea
     return Dense(rows, planes)
 
 
-def _fill(kind: str, parts: list[tuple[Plane, IntArray]], shape: tuple[int, int]) -> Matrix:
+def _places(cells: Cells, number: IntArray, keys: int) -> IntArray | None:
+    """Where each cell goes; None for full cells whose keys are numbered alike: they are the matrix."""
+    if cells.at is None and cells.key_count == keys and (number == np.arange(keys)).all():
+        return None
+    return cells.label * keys + number[cells.key]
+
+
+def _fill(kind: str, parts: list[tuple[Plane, IntArray | None]], shape: tuple[int, int]) -> Matrix:
     """One plane. A cell occurs once in a part. Integers are laid out as doubles while their sums stay exact."""
     size = shape[0] * shape[1]
     plane: Matrix
+    if len(parts) == 1 and parts[0][1] is None:
+        whole = parts[0][0]
+        plane = whole.astype(np.float64) if kind == "add" and _exact(parts) else whole
+        return plane.reshape(shape)
     if kind in ("min", "max"):
         plane = identity(kind, next((values.dtype.type for values, _ in parts), np.int64), size)
         for values, place in parts:
-            plane[place] = reducer(kind)(plane[place], values)
+            where = slice(None) if place is None else place
+            plane[where] = reducer(kind)(plane[where], values)
         return plane.reshape(shape)
     plane = np.zeros(size, np.float64 if kind == "fadd" or _exact(parts) else np.int64)
     for values, place in parts:
-        plane[place] += values
+        plane[slice(None) if place is None else place] += values
     return plane.reshape(shape)
 
 
-def _exact(parts: list[tuple[Plane, IntArray]]) -> bool:
+def _exact(parts: list[tuple[Plane, IntArray | None]]) -> bool:
     return sum(float(np.abs(values).sum(dtype=np.float64)) for values, _ in parts) < EXACT
 
 

@@ -11,7 +11,8 @@ from millstream.kernels.ingest import Tally, blame, count_selection_failures
 
 
 def select_rows(group: Group, batch: Batch, evaluator: Evaluates, tally: Tally) -> dict[str, tuple[pa.Array, ...]]:
-    """The output columns of every query that selects a row; expressions are evaluated once, on rows that some query selects."""
+    """The output columns of every query that selects a row; expressions are evaluated once, on rows that some query
+    selects."""
     classes = batch.classes(group.table)
     count_selection_failures(group, batch, tally)
     wanted = np.flatnonzero(classes < group.table.classes)

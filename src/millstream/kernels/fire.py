@@ -1,9 +1,10 @@
 """Fire: the answers of a group's due windows from its buckets.
 
-    buckets ──► one matrix (queries × keys) for each slice ──► each query adds the slices of its windows ──► rest ──► answer
+    buckets ──► one matrix (queries × keys) for each slice ──► each query adds the slices of its windows ──► rest ──►
+    answer
 
-Going from classes to queries once for each slice, before windows are put together, costs a tenth of the other order; and
-buckets of different versions meet only after that step, so versions need no alignment.
+Going from classes to queries once for each slice, before windows are put together, costs a tenth of the other order;
+and buckets of different versions meet only after that step, so versions need no alignment.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from millstream.kernels.aggregate import ranked
 from millstream.kernels.classes import ClassTable, table_of
 from millstream.kernels.dense import Labels
 from millstream.kernels.slices import Slicer
@@ -54,6 +55,11 @@ class Group:
         if self.by_query:
             return np.eye(len(self.version.members), dtype=np.bool_)
         return np.ascontiguousarray(self.table.queries.T)
+
+    @cached_property
+    def can_be_full(self) -> bool:
+        """Whether buckets may have a cell for every combination: not where planes hold Arrow values."""
+        return not any(m.kind in ("min", "max") and ranked(m.argument.type) for m in self.version.measures)
 
     @cached_property
     def label_runs(self) -> Labels:

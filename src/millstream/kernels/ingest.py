@@ -2,14 +2,16 @@
 
     code = (slice · (classes + 1) + class) · keys + key
 
-Over ``code`` every partial aggregate is one ``np.bincount`` (10 times faster than grouping); the extra class collects the rows that no
+Over ``code`` every partial aggregate is one ``np.bincount`` (10 times faster than grouping); the extra class collects
+the rows that no
 query wants. Where codes would span far more cells than there are rows, the codes that occur are numbered first.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +23,7 @@ from millstream.kernels.batch import Batch
 from millstream.kernels.bucket import Cells, pick
 from millstream.kernels.dense import Labels, lay_out, per_query, to_ranks
 from millstream.kernels.group import Group
+from millstream.kernels.keys import Keys
 from millstream.model.expression import Expression
 from millstream.model.query import WindowSpec
 
@@ -31,6 +34,8 @@ BoolArray = npt.NDArray[np.bool_]
 DENSE_CELLS = 1 << 20
 # … or up to this many cells for each row, where clearing the planes costs no more than numbering the codes.
 DENSE_FACTOR = 8
+# A slice in which this share of the combinations occurs keeps a cell for each of them.
+FULL = 0.5
 
 
 @dataclass
@@ -52,7 +57,8 @@ class SliceCells:
 
 
 def slice_cells(group: Group, batch: Batch, watermark: int | None, tally: Tally) -> list[SliceCells]:
-    """The chunk's partial aggregates of a windowed group, slice by slice; slices that no open window contains are left out."""
+    """The chunk's partial aggregates of a windowed group, slice by slice; slices that no open window contains are
+    left out."""
     count_selection_failures(group, batch, tally)
     count_argument_failures(group, batch, tally)
     if not batch.rows or not group.table.classes:
@@ -65,66 +71,64 @@ def slice_cells(group: Group, batch: Batch, watermark: int | None, tally: Tally)
     if len(starts) > 1:
         code += slice_of * width
     open_ = np.array([watermark is None or group.last_end(int(s)) > watermark for s in starts])
-    wanted = np.zeros((len(starts), group.table.classes + 1), np.bool_)
-    wanted[open_, : group.table.classes] = True
     if len(starts) * width <= max(DENSE_CELLS, DENSE_FACTOR * batch.rows):
-        used, rows, partials = _dense(group, batch, code, wanted, keys.count)
+        found = _dense(group, batch, code, open_, keys)
     else:
-        used, rows, partials = _sparse(group, batch, code, wanted, keys.count)
-    return _split(group, starts, used, rows, partials, keys.values, keys.count)
+        found = _sparse(group, batch, code, open_, keys)
+    ends = [group.slicer.end(int(start)) for start in starts]
+    return [SliceCells(int(starts[i]), ends[i], _relabel(group, cells)) for i, cells in found]
 
 
-Accumulated = tuple[IntArray, IntArray, list[Planes | None]]
+Found = Iterator[tuple[int, Cells]]
 
 
-def _dense(group: Group, batch: Batch, code: IntArray, wanted: BoolArray, keys: int) -> Accumulated:
-    rows = np.bincount(code, minlength=wanted.size * keys)
-    used = np.flatnonzero(rows)
-    used = used[wanted.ravel()[used // keys]]
-    return used, rows[used], _accumulate(group, batch, code, len(rows), used)
+def _dense(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
+    """Accumulate over every code there could be; the planes of a slice are a range of them."""
+    width = (group.table.classes + 1) * keys.count
+    wanted = group.table.classes * keys.count
+    rows = np.bincount(code, minlength=len(open_) * width)
+    partials = [accumulate(measure, batch, code, len(rows)) for measure in group.version.measures]
+    for index in np.flatnonzero(open_):
+        first = int(index) * width
+        mine = rows[first : first + wanted]
+        used = np.flatnonzero(mine)
+        if group.can_be_full and FULL * wanted <= len(used):
+            planes = _stored(group, partials, slice(first, first + wanted))
+            yield int(index), Cells(keys.values, mine, planes, None)
+        elif len(used):
+            yield int(index), _cells(keys, used, mine[used], _stored(group, partials, first + used))
 
 
-def _sparse(group: Group, batch: Batch, code: IntArray, wanted: BoolArray, keys: int) -> Accumulated:
-    """Number the codes that occur; the rows nobody wants share one more number, dropped at the end."""
-    keep = wanted.ravel()[code // keys]
+def _sparse(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
+    """Number the codes that occur; the rows nobody wants share one more number, which is left out."""
+    width = (group.table.classes + 1) * keys.count
+    wanted = np.zeros((len(open_), group.table.classes + 1), np.bool_)
+    wanted[open_, : group.table.classes] = True
+    keep = wanted.ravel()[code // keys.count]
     used, number = np.unique(code[keep], return_inverse=True)
     cells = np.full(batch.rows, len(used), np.int64)
     cells[keep] = number
-    every = np.arange(len(used))
-    return used, np.bincount(number, minlength=len(used)), _accumulate(group, batch, cells, len(used) + 1, every)
+    rows = np.bincount(number, minlength=len(used))
+    partials = [accumulate(measure, batch, cells, len(used) + 1) for measure in group.version.measures]
+    edges = np.searchsorted(used, np.arange(len(open_) + 1) * width)
+    for index, (first, last) in enumerate(itertools.pairwise(edges)):
+        if first < last:
+            where = np.arange(first, last)
+            inside = used[first:last] - index * width
+            yield index, _cells(keys, inside, rows[first:last], _stored(group, partials, where))
 
 
-def _accumulate(group: Group, batch: Batch, cells: IntArray, count: int, used: IntArray) -> list[Planes | None]:
-    found: list[Planes | None] = []
-    for measure in group.version.measures:
-        planes = accumulate(measure, batch, cells, count)
-        found.append(None if planes is None else stored(measure, pick(planes, used)))
-    return found
+def _stored(group: Group, partials: list[Planes | None], where: IntArray | slice) -> tuple[Planes | None, ...]:
+    measures = group.version.measures
+    return tuple(
+        None if planes is None else stored(measure, pick(planes, where))
+        for measure, planes in zip(measures, partials, strict=True)
+    )
 
 
-def _split(
-    group: Group,
-    starts: IntArray,
-    used: IntArray,
-    rows: IntArray,
-    partials: list[Planes | None],
-    keys: tuple[pa.Array, ...],
-    key_count: int,
-) -> list[SliceCells]:
-    """Codes ascend by slice, so each slice is a range of them."""
-    width = (group.table.classes + 1) * key_count
-    edges = np.searchsorted(used, np.arange(len(starts) + 1) * width)
-    found = []
-    for index, (first, last) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
-        if first == last:
-            continue
-        where = np.arange(first, last)
-        inside = used[first:last] - index * width
-        planes = tuple(None if p is None else pick(p, where) for p in partials)
-        cells = Cells(*_own_keys(keys, inside % key_count, key_count), inside // key_count, rows[first:last], planes)
-        start = int(starts[index])
-        found.append(SliceCells(start, group.slicer.end(start), _relabel(group, cells)))
-    return found
+def _cells(keys: Keys, codes: IntArray, rows: IntArray, partials: tuple[Planes | None, ...]) -> Cells:
+    values, key = _own_keys(keys.values, codes % keys.count, keys.count)
+    return Cells(values, rows, partials, (key, codes // keys.count))
 
 
 def _own_keys(keys: tuple[pa.Array, ...], key: IntArray, count: int) -> tuple[tuple[pa.Array, ...], IntArray]:
@@ -142,9 +146,9 @@ def _relabel(group: Group, cells: Cells) -> Cells:
     if not group.by_query:
         return cells
     measures = group.version.measures
-    (ranked,), values = to_ranks([cells], measures)
-    keys = len(cells.keys[0]) if cells.keys else 1
-    dense = lay_out([(ranked, np.arange(keys))], group.table.classes, keys, measures)
+    (plain,), values = to_ranks([cells], measures)
+    keys = cells.key_count
+    dense = lay_out([(plain, np.arange(keys))], group.table.classes, keys, measures)
     mine = per_query(dense, Labels.of(np.ascontiguousarray(group.table.queries.T)), measures)
     label, key = np.nonzero(mine.rows)
     partials: list[Planes | None] = []
@@ -154,7 +158,7 @@ def _relabel(group: Group, cells: Cells) -> Cells:
             continue
         flat = stored(measure, tuple(plane[label, key] for plane in planes))
         partials.append((unrank(measure.kind, flat[0], values[index]),) if index in values else flat)
-    return Cells(cells.keys, key, label, mine.rows[label, key].astype(np.int64), tuple(partials))
+    return Cells(cells.keys, mine.rows[label, key].astype(np.int64), tuple(partials), (key, label))
 
 
 def count_selection_failures(group: Group, batch: Batch, tally: Tally) -> None:
@@ -190,7 +194,8 @@ def late_rows(
 ) -> tuple[dict[WindowSpec, int], int]:
     """How many rows lie in a closed window, for each window and for any of them.
 
-    A row is late for a window iff the window's end is at or below the watermark; the first window to contain it closes first.
+    A row is late for a window iff the window's end is at or below the watermark; the first window to contain it
+    closes first.
     """
     if watermark is None or not len(times) or int(times.min()) >= watermark:
         return {}, 0

@@ -66,7 +66,8 @@ def _code(column: pa.Array) -> tuple[IntArray, pa.Array]:
 
 
 def _code_directly(column: pa.Array) -> tuple[IntArray, pa.Array] | None:
-    """Dense integer keys without hashing: the code is the distance from the smallest, then unused codes are closed up."""
+    """Dense integer keys without hashing: the code is the distance from the smallest, then unused codes are closed
+    up."""
     if not pa.types.is_integer(column.type) or column.null_count or not len(column):
         return None
     values = np.asarray(column)

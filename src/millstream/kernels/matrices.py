@@ -1,7 +1,9 @@
 """Slices as matrices (queries × keys): what windows are put together from.
 
-A slice's matrix of a whole group version is worth keeping: every window that contains the slice adds it again. It is made once, with the
-slice's own keys; where a fire numbers the keys otherwise, or asks for some of the queries, a **source** says how to look it up.
+A slice's matrix of a whole group version is worth keeping: every window that contains the slice adds it again. It is
+made once, with the
+slice's own keys; where a fire numbers the keys otherwise, or asks for some of the queries, a **source** says how to
+look it up.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from millstream.model.group import Measure
 
 IntArray = npt.NDArray[np.int64]
 
-# (start, end, watermark): a bucket whose batch was planned when the slice was still open counts in every window (watermark
-# None); a later one only in windows that end after its watermark.
+# (start, end, watermark): a bucket whose batch was planned when the slice was still open counts in every window
+# (watermark None); a later one only in windows that end after its watermark.
 SliceId = tuple[int, int, int | None]
 
 
@@ -47,7 +49,8 @@ class SliceMatrix:
 
 @dataclass(frozen=True)
 class Piece:
-    """A bucket, or all buckets of a slice made into a matrix: its version, slice, and the watermark of its batch's plan."""
+    """A bucket, or all buckets of a slice made into a matrix: its version, slice, and the watermark of its batch's
+    plan."""
 
     group: Group
     start: int
@@ -61,11 +64,9 @@ class Piece:
 
 
 def can_keep(group: Group, keys: int, limit: int) -> bool:
-    """Whether a slice's matrix is worth keeping: not larger than ``limit`` bytes, and no ranks in it, which hold for one
-    fire only."""
-    if any(m.kind in ("min", "max") and ranked(m.argument.type) for m in group.version.measures):
-        return False
-    return 8 * len(group.version.members) * keys * (1 + len(group.version.measures)) <= limit
+    """Whether a slice's matrix is worth keeping: not larger than ``limit`` bytes, and no ranks in it, which hold for
+    one fire only."""
+    return group.can_be_full and 8 * len(group.version.members) * keys * (1 + len(group.version.measures)) <= limit
 
 
 def slice_matrix(group: Group, parts: Sequence[Cells]) -> SliceMatrix:
@@ -78,7 +79,8 @@ def slice_matrix(group: Group, parts: Sequence[Cells]) -> SliceMatrix:
 
 @dataclass(frozen=True)
 class Source:
-    """A matrix and how to look up due queries (``row``, -1 for none) and keys (``column``, -1 for none; None: as they are)."""
+    """A matrix and how to look up due queries (``row``, -1 for none) and keys (``column``, -1 for none; None: as they
+    are)."""
 
     measures: Sequence[Measure]
     dense: Dense
@@ -90,8 +92,8 @@ class Source:
         return self._look_up("add", self.dense.rows, queries)
 
     def planes(self, measure: Measure, queries: IntArray) -> list[Matrix] | None:
-        """The measure's planes of some due queries, by key; None where no due query of this matrix has it, and ``[]`` where
-        it is the number of rows."""
+        """The measure's planes of some due queries, by key; None where no due query of this matrix has it, and ``[]``
+        where it is the number of rows."""
         if measure not in self.measures:
             return None
         planes = self.dense.planes[self.measures.index(measure)]
@@ -120,7 +122,8 @@ def sources_of(
     block: tuple[int, int],
     measures: Sequence[Measure],
 ) -> dict[SliceId, list[Source]]:
-    """For each slice the matrices of its versions, for a block of keys; ``numbers`` gives each piece's keys their number."""
+    """For each slice the matrices of its versions, for a block of keys; ``numbers`` gives each piece's keys their
+    number."""
     found: dict[SliceId, list[Source]] = {}
     loose: dict[tuple[SliceId, int], list[tuple[Piece, IntArray]]] = {}
     for piece, number in zip(pieces, numbers, strict=True):
@@ -173,7 +176,7 @@ def _within(cells: Cells, number: IntArray, first: int, last: int) -> Cells:
         return cells
     where = np.flatnonzero((key >= first) & (key < last))
     partials = tuple(None if p is None else tuple(plane[where] for plane in p) for p in cells.partials)
-    return Cells(cells.keys, cells.key[where], cells.label[where], cells.rows[where], partials)
+    return Cells(cells.keys, cells.rows[where], partials, (cells.key[where], cells.label[where]))
 
 
 def asked(group: Group, measures: Sequence[Measure]) -> list[Measure]:
@@ -182,7 +185,8 @@ def asked(group: Group, measures: Sequence[Measure]) -> list[Measure]:
 
 
 def with_ranks(pieces: Sequence[Piece], measures: Sequence[Measure]) -> tuple[list[Piece], dict[Measure, pa.Array]]:
-    """Only the partials that due queries ask for, with ranks of MIN and MAX over text that are comparable between all pieces."""
+    """Only the partials that due queries ask for, with ranks of MIN and MAX over text that are comparable between all
+    pieces."""
     narrowed = [_narrowed(piece, measures) for piece in pieces]
     values: dict[Measure, pa.Array] = {}
     for measure in measures:

@@ -21,6 +21,8 @@ def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
     """One set of cells with the sums of all parts."""
     if len(parts) == 1:
         return parts[0]
+    if all(part.at is None and part.keys == parts[0].keys for part in parts):
+        return _merge_full(parts, measures)
     numbers, keys, count = align([part.keys for part in parts], len(parts[0].keys))
     ranked, values = to_ranks(parts, measures)
     codes = np.concatenate([p.label * count + n[p.key] for p, n in zip(parts, numbers, strict=True)])
@@ -35,7 +37,21 @@ def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
         found: list[Planes] = [p.partials[index] or (p.rows,) for p in ranked]
         merged = _merge(measure, found, places, len(used))
         partials.append((unrank(measure.kind, merged[0], values[index]),) if index in values else merged)
-    return Cells(keys, used % count, used // count, rows.astype(np.int64), tuple(partials))
+    return Cells(keys, rows.astype(np.int64), tuple(partials), (used % count, used // count))
+
+
+def _merge_full(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
+    """Full cells of the same keys: element by element."""
+    everywhere = [np.arange(len(parts[0]))] * len(parts)
+    partials: list[Planes | None] = []
+    for index, measure in enumerate(measures):
+        if all(part.partials[index] is None for part in parts):
+            partials.append(None)
+        else:
+            found: list[Planes] = [part.partials[index] or (part.rows,) for part in parts]
+            partials.append(_merge(measure, found, everywhere, len(parts[0])))
+    rows = sum((part.rows for part in parts[1:]), start=parts[0].rows)
+    return Cells(parts[0].keys, rows, tuple(partials), None)
 
 
 def _merge(measure: Measure, found: list[Planes], places: list[IntArray], count: int) -> tuple[npt.NDArray[Any], ...]:

@@ -1,8 +1,8 @@
 """From WHERE to a selection: negation normal form, then each leaf's TRUE set.
 
 In negation normal form the formula is monotone in its leaves, so it suffices to know where each leaf is TRUE: FALSE
-and NULL both reject a row. A leaf that is a comparison of an expression with a constant becomes ranges of that expression;
-anything else becomes the ranges of a Boolean attribute.
+and NULL both reject a row. A leaf that is a comparison of an expression with a constant becomes ranges of that
+expression; anything else becomes the ranges of a Boolean attribute.
 """
 
 from __future__ import annotations

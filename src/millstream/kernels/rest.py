@@ -1,7 +1,7 @@
 """What a query does after the shared part: HAVING and expressions over keys, aggregates and the window.
 
-It runs once for each **shape**, the expressions with their constants taken out, over the rows of all queries of that shape; the
-constants come back as columns. Five hundred answers then cost about as much as ten.
+It runs once for each **shape**, the expressions with their constants taken out, over the rows of all queries of that
+shape; the constants come back as columns. Five hundred answers then cost about as much as ten.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ _WIDE = Context(prec=100, rounding=ROUND_HALF_UP)
 
 
 def finish(aggregate: Aggregate, rows: IntArray, planes: Sequence[Sequence[Matrix]], values: pa.Array | None) -> Result:
-    """The aggregate's column and where it failed; ``planes`` are those of ``measures_of(aggregate)`` in order, ``values`` the
-    ranked values of a MIN or MAX over text."""
+    """The aggregate's column and where it failed; ``planes`` are those of ``measures_of(aggregate)`` in order,
+    ``values`` the ranked values of a MIN or MAX over text."""
     if aggregate.argument is None:
         return pa.array(rows), None
     if aggregate.function == "count":

@@ -56,7 +56,8 @@ def columns(expression: Expression) -> set[str]:
 
 
 def rewrite(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
-    """Replace nodes from the top: where ``change`` gives an expression it is taken as it is, else its arguments are visited."""
+    """Replace nodes from the top: where ``change`` gives an expression it is taken as it is, else its arguments are
+    visited."""
     changed = change(expression)
     if changed is not None:
         return changed

@@ -8,8 +8,8 @@ from millstream.model.expression import Expression
 from millstream.model.query import Aggregate, Output, WindowSpec
 from millstream.model.selection import Attribute, Selection
 
-# count: rows whose argument is not NULL. sum: exact for integers and decimals. fsum: the argument as double (AVG of BIGINT,
-# as Spark adds it). min, max: of any ordered type.
+# count: rows whose argument is not NULL. sum: exact for integers and decimals. fsum: the argument as double (AVG of
+# BIGINT, as Spark adds it). min, max: of any ordered type.
 MEASURES = ("count", "sum", "fsum", "min", "max")
 
 
@@ -57,7 +57,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupVersion:
-    """All a worker needs to evaluate a group. Windowed groups share ``keys``; a group without window has ``keys`` None."""
+    """All a worker needs to evaluate a group. Windowed groups share ``keys``; a group without window has ``keys``
+    None."""
 
     group: str
     version: int

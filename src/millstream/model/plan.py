@@ -36,7 +36,8 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class BucketFile:
-    """A file of buckets. ``watermark`` is that of the batch's ingest plan: a window ending at E reads it iff watermark < E."""
+    """A file of buckets. ``watermark`` is that of the batch's ingest plan: a window ending at E reads it iff
+    watermark < E."""
 
     path: str
     stream: str
@@ -47,7 +48,8 @@ class BucketFile:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFile:
-    """A file of answers with its own index by query at ``index_offset``; ``path`` is relative to the home's ``answers/``."""
+    """A file of answers with its own index by query at ``index_offset``; ``path`` is relative to the home's
+    ``answers/``."""
 
     path: str
     index_offset: int

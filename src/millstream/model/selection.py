@@ -34,7 +34,8 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """TRUE iff the attribute's value lies in one of ``ranges`` (start ≤ value < stop; None is unbounded), or is NULL and ``null``."""
+    """TRUE iff the attribute's value lies in one of ``ranges`` (start ≤ value < stop; None is unbounded), or is NULL
+    and ``null``."""
 
     attribute: Attribute
     ranges: tuple[tuple[Bound, Bound], ...]

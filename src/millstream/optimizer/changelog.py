@@ -1,4 +1,5 @@
-"""A batch of creates and deletes turned into new group versions. Pure: the caller writes the files and seals the epoch."""
+"""A batch of creates and deletes turned into new group versions. Pure: the caller writes the files and seals the
+epoch."""
 
 from __future__ import annotations
 

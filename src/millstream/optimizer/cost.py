@@ -1,6 +1,7 @@
 """What a group costs: nanoseconds of one core for a second of event time.
 
-The weights are measurements of the kernels (docs/design): what counts is their ratio. Rows pay for locating each attribute and for
+The weights are measurements of the kernels (docs/design): what counts is their ratio. Rows pay for locating each
+attribute and for
 each partial aggregate; cells (class × key × slice) pay for being stored, read and handed to the queries.
 """
 
@@ -26,14 +27,16 @@ DENSE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known of a stream and key: rows and distinct keys for a second of event time; the defaults are the benchmark's."""
+    """What is known of a stream and key: rows and distinct keys for a second of event time; the defaults are the
+    benchmark's."""
 
     rows: float = 1_000_000.0
     keys: float = 1_000.0
 
 
 def slices_per_second(windows: Iterable[WindowSpec]) -> float:
-    """How many slices the windows' edges cut a second into, counting coinciding edges once where they are the same progression."""
+    """How many slices the windows' edges cut a second into, counting coinciding edges once where they are the same
+    progression."""
     progressions = {(phase % w.slide, w.slide) for w in windows for phase in (w.offset, w.offset + w.size)}
     if not progressions:
         return 0.0
@@ -49,7 +52,8 @@ def group_cost(
     windows: Iterable[WindowSpec],
     statistics: Statistics,
 ) -> float:
-    """The cost of evaluating a group with so many classes, ``labels`` the smaller of classes and queries, and ``planes`` partials."""
+    """The cost of evaluating a group with so many classes, ``labels`` the smaller of classes and queries, and
+    ``planes`` partials."""
     row = ROW + sum(LOCATE[a.domain] for a in attributes) + ACCUMULATE * (1 + planes)
     areas = statistics.keys * max(slices_per_second(windows), 1.0)
     cells = min(labels * areas, labels * statistics.rows)

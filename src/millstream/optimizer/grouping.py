@@ -1,6 +1,7 @@
 """Which queries are evaluated together: AJoin's query groups, grown greedily as queries come.
 
-A query joins the group whose cost grows least, if that is less than a group of its own would cost (AJoin equation 2). Groups share
+A query joins the group whose cost grows least, if that is less than a group of its own would cost (AJoin equation 2).
+Groups share
 stream and keys, so a create looks at the sketches of a few groups and rewrites one; it never looks at all queries.
 """
 
@@ -22,7 +23,8 @@ CLASS_LIMIT = 4096
 EXPECTED_INTERVALS = 64
 # A version is rewritten whole when a query comes or goes; this bounds the cost of that.
 MEMBER_LIMIT = 1024
-# Slices narrower than this (20 ms) hold too few rows to be worth a bucket: windows that would cut a group so get their own.
+# Slices narrower than this (20 ms) hold too few rows to be worth a bucket: windows that would cut a group so get
+# their own.
 NARROWEST_SLICE = 20_000
 
 
@@ -135,8 +137,8 @@ def _cost(sketch: Sketch, members: int, planes: int, statistics: Statistics) -> 
 
 
 def _expected(thresholds: Mapping[Attribute, set[Bound]]) -> int:
-    """Classes to reckon with: queries to come will bring constants of their own, so an attribute that is compared has many
-    intervals soon, and two of them span a large grid even if the first queries cut it only twice."""
+    """Classes to reckon with: queries to come will bring constants of their own, so an attribute that is compared has
+    many intervals soon, and two of them span a large grid even if the first queries cut it only twice."""
     sizes = (
         len(bounds) + 2 if a.domain == "boolean" else max(len(bounds) + 2, EXPECTED_INTERVALS)
         for a, bounds in thresholds.items()

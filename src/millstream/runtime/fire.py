@@ -208,8 +208,8 @@ class _Compacted:
 
 
 def _compact(home: Home, item: FireItem, replaced: list[tuple[str, int]]) -> Iterator[_Compacted]:
-    """Merge the buckets of closed slices that later windows will read. Buckets of batches that came after the slice had closed
-    are left alone: they do not count in every window."""
+    """Merge the buckets of closed slices that later windows will read. Buckets of batches that came after the slice
+    had closed are left alone: they do not count in every window."""
     for (version, slice_), refs in _by_slice(item.buckets).items():
         start, end, late = slice_
         if len(refs) < 2 or late is not None or end > item.closed or start < item.needed_from:

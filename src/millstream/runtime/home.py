@@ -2,7 +2,8 @@
 
     metastore.db   checkpoints/<stream>   groups/   buckets/<stream>   answers/   dead/<stream>   engine.lock
 
-A file is written under a name that is used once, and is on disk (it and its directory entry) before any transaction names it.
+A file is written under a name that is used once, and is on disk (it and its directory entry) before any transaction
+names it.
 """
 
 from __future__ import annotations

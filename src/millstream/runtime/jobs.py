@@ -1,4 +1,5 @@
-"""The two kinds of Spark job, ingest and fire, seen from the driver: tasks go out as descriptions, and come back as descriptions."""
+"""The two kinds of Spark job, ingest and fire, seen from the driver: tasks go out as descriptions, and come back as
+descriptions."""
 
 from __future__ import annotations
 

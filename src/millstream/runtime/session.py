@@ -12,7 +12,8 @@ from millstream.runtime.java import ensure_java, ensure_python
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-# Each of these was measured (docs/design): Unix sockets save 40 ms a Python stage, the file settings 60 ms a micro-batch.
+# Each of these was measured (docs/design): Unix sockets save 40 ms a Python stage, the file settings 60 ms a
+# micro-batch.
 SETTINGS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -34,7 +35,8 @@ REQUIRED: dict[str, tuple[str, str]] = {
 
 
 def build_session(name: str = "millstream", cores: int | None = None) -> SparkSession:
-    """A local session for an embedded engine. ``local[n,3]`` retries failed tasks, which plain ``local[n]`` never does."""
+    """A local session for an embedded engine. ``local[n,3]`` retries failed tasks, which plain ``local[n]`` never
+    does."""
     ensure_java()
     ensure_python()
     builder = SparkSession.builder.master(f"local[{cores or os.cpu_count() or 2},3]").appName(name)

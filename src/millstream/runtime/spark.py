@@ -81,7 +81,8 @@ class Running:
         self._checkpoint = Path(checkpoint)
         self._on_batch = on_batch
         self._stopping = False
-        # Held while the callback runs: stopping a query in the middle of a job can end in a StackOverflowError inside Spark.
+        # Held while the callback runs: stopping a query in the middle of a job can end in a StackOverflowError inside
+        # Spark.
         self._busy = threading.Lock()
         self._error: str | None = None
         self._final = False
@@ -98,8 +99,8 @@ class Running:
         return writer.trigger(processingTime=f"{self._interval // 1000} milliseconds").start()
 
     def keep_alive(self) -> None:
-        """Begin again after a failure: Spark repeats the batch, and its plan makes it the same batch. Not for ever, and not
-        after errors that another try cannot change."""
+        """Begin again after a failure: Spark repeats the batch, and its plan makes it the same batch. Not for ever,
+        and not after errors that another try cannot change."""
         if self._stopping or self._final or self._query.isActive or self._failures >= MOST_FAILURES:
             return
         self._failures += 1
@@ -162,7 +163,8 @@ def _first_line(error: StreamingQueryException) -> str:
 
 
 def read_offsets(checkpoint: Path, batch: int) -> str:
-    """Spark's own text of a batch's offsets, which it wrote before the callback; the lines before are version and settings."""
+    """Spark's own text of a batch's offsets, which it wrote before the callback; the lines before are version and
+    settings."""
     text = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8")
     return " ".join(text.split("\n")[2:])
 

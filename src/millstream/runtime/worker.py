@@ -182,7 +182,8 @@ def _reject(work: _Work, chunk: Chunk, places: IntArray, valid: npt.NDArray[np.b
 
 
 def _readable(table: pa.Table) -> pa.Table:
-    """Dates and timestamps as text: rows are here because a time is odd, and Python's calendar ends with the year 9999."""
+    """Dates and timestamps as text: rows are here because a time is odd, and Python's calendar ends with the year
+    9999."""
     columns = [c.cast(pa.string()) if pa.types.is_temporal(c.type) else c for c in table.columns]
     return pa.table(columns, names=table.column_names)
 
