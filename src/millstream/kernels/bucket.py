@@ -2,8 +2,8 @@
 
 A bucket is two Arrow record batches behind each other in one IPC stream: the keys that occur, and the cells. Labels are
 classes, or members where there are fewer queries than classes, so that a bucket never has more cells than the smaller
-of both allows. A bucket in which most combinations occur is **full**: it has a cell for each of them, label by label, and
-needs no numbers of keys and labels; read back it is a matrix already.
+of both allows. A bucket in which most combinations occur is **full**: it has a cell for each of them, label by label,
+and needs no numbers of keys and labels; read back it is a matrix already.
 """
 
 from __future__ import annotations
