@@ -53,7 +53,8 @@ class Core:
             self._lock.release()
             raise
         self.answers = AnswerLog(self.metastore, home)
-        self.firing = Firing(self.metastore, self.registry, home, spark.fire, spark.parallelism)
+        # Half of the tasks: ingest and fire run side by side, and fewer workers make the same matrices.
+        self.firing = Firing(self.metastore, self.registry, home, spark.fire, max(1, spark.parallelism // 2))
         self.pipelines: dict[str, Pipeline] = {}
         self._streams: Mapping[str, Stream] = {}
         self.front_end = FrontEnd(spark.analyzer, lambda: self._streams)

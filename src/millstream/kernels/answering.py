@@ -83,7 +83,7 @@ class Collected:
 
     cohort: Cohort
     query: list[IntArray] = field(default_factory=list)
-    end: list[IntArray] = field(default_factory=list)
+    end: list[int] = field(default_factory=list)
     key: list[IntArray] = field(default_factory=list)
     rows: list[IntArray] = field(default_factory=list)
     planes: dict[Measure, list[list[Matrix]]] = field(default_factory=dict)
@@ -142,7 +142,7 @@ def _only(bag: Collected, place: int) -> Collected:
         where = np.flatnonzero(query == place)
         if len(where):
             mine.query.append(np.zeros(len(where), np.int64))
-            mine.end.append(bag.end[index][where])
+            mine.end.append(bag.end[index])
             mine.key.append(bag.key[index][where])
             mine.rows.append(bag.rows[index][where])
             for measure, windows in bag.planes.items():
@@ -157,6 +157,7 @@ class _Run:
     due: Due
     end: int
     constants: tuple[Literal, ...]
+    rows: int
 
 
 def _shape_part(
@@ -169,27 +170,41 @@ def _shape_part(
     fired: Fired,
 ) -> Part:
     """All answers of one shape as one table, and the range of each."""
-    order, runs, lengths = _runs(bags)
-    key = np.concatenate([k for bag in bags for k in bag.key])[order]
-    rows = np.concatenate([r for bag in bags for r in bag.rows])[order]
-    columns = {key_column(i): column for i, column in enumerate(take(key_values, key))}
-    failures = np.zeros(len(order), np.int64)
+    runs, order = _runs(bags)
+    lengths = [one.rows for one in runs]
+    key = _ordered(np.concatenate([k for bag in bags for k in bag.key]), order)
+    rows = _ordered(np.concatenate([r for bag in bags for r in bag.rows]), order)
+    asked = shape.columns
+    taken = [i for i in range(len(key_values)) if key_column(i) in asked]
+    columns = dict(zip(map(key_column, taken), take([key_values[i] for i in taken], key), strict=True))
+    failures: IntArray | None = None
     for index, aggregate in enumerate(bags[0].cohort.members[0].member.aggregates):
         needed = measures_of(aggregate)
-        planes = [[plane[order] for plane in _joined(m, [p for bag in bags for p in bag.planes[m]])] for m in needed]
+        parts = [_joined(m, [p for bag in bags for p in bag.planes[m]]) for m in needed]
+        planes = [[_ordered(plane, order) for plane in part] for part in parts]
         column, failed = finish(aggregate, rows, planes, values.get(needed[0]) if needed else None)
         columns[aggregate_column(index)] = column
-        if failed is not None:
-            failures += failed
-    ends = np.repeat(np.array([r.end for r in runs]), lengths)
-    sizes = np.repeat(np.array([_size(r) for r in runs]), lengths)
-    columns[WINDOW_START] = pa.array(ends - sizes).cast(time_type.arrow)
-    columns[WINDOW_END] = pa.array(ends).cast(time_type.arrow)
-    columns |= parameter_columns([r.constants for r in runs], lengths)
-    rest = run(shape, columns, len(order), evaluator)
-    if rest.failures is not None:
-        failures += rest.failures
-    return Part(rest.columns, tuple(_ranges(runs, lengths, rest.keep, failures, fired)))
+        failures = _added(failures, failed)
+    if asked & {WINDOW_START, WINDOW_END}:
+        ends = np.repeat(np.array([one.end for one in runs]), lengths)
+        sizes = np.repeat(np.array([_size(one) for one in runs]), lengths)
+        columns[WINDOW_START] = pa.array(ends - sizes).cast(time_type.arrow)
+        columns[WINDOW_END] = pa.array(ends).cast(time_type.arrow)
+    columns |= parameter_columns([one.constants for one in runs], lengths)
+    rest = run(shape, columns, len(rows), evaluator)
+    failures = _added(failures, rest.failures)
+    return Part(rest.columns, tuple(_ranges(runs, rest.keep, failures, fired)))
+
+
+def _ordered(values: Matrix, order: IntArray | None) -> Matrix:
+    return values if order is None else values[order]
+
+
+def _added(total: IntArray | None, more: npt.NDArray[Any] | None) -> IntArray | None:
+    if more is None or not more.any():
+        return total
+    counts = more.astype(np.int64)
+    return counts if total is None else total + counts
 
 
 def _size(one: _Run) -> int:
@@ -197,21 +212,26 @@ def _size(one: _Run) -> int:
     return one.due.member.window.size
 
 
-def _runs(bags: list[Collected]) -> tuple[IntArray, list[_Run], list[int]]:
-    """Bring the rows of each (query, window) together: with many keys they come in several blocks."""
-    owners: list[tuple[Collected, int]] = [(bag, place) for bag in bags for place in range(len(bag.cohort.members))]
-    base = np.cumsum([0, *(len(bag.cohort.members) for bag in bags)])
-    owner = np.concatenate([q + base[i] for i, bag in enumerate(bags) for q in bag.query])
-    end = np.concatenate([e for bag in bags for e in bag.end])
-    order = np.lexsort((end, owner))
-    owner, end = owner[order], end[order]
-    first = np.flatnonzero(np.append(True, (owner[1:] != owner[:-1]) | (end[1:] != end[:-1])))
-    lengths = np.diff(np.append(first, len(owner))).tolist()
+def _runs(bags: list[Collected]) -> tuple[list[_Run], IntArray | None]:
+    """The runs of rows of each (query, window), and the order that brings them together: None where they are, as long
+    as keys come in one block."""
+    found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    first = 0
+    for number, bag in enumerate(bags):
+        for query, end in zip(bag.query, bag.end, strict=True):
+            for place, count in enumerate(np.bincount(query).tolist()):
+                if count:
+                    found.setdefault((number, place, end), []).append((first, count))
+                    first += count
     runs = []
-    for start in first:
-        bag, place = owners[owner[start]]
-        runs.append(_Run(bag.cohort.members[place], int(end[start]), bag.cohort.constants[place]))
-    return order, runs, lengths
+    for (number, place, end), parts in found.items():
+        cohort = bags[number].cohort
+        total = sum(count for _, count in parts)
+        runs.append(_Run(cohort.members[place], end, cohort.constants[place], total))
+    if all(len(parts) == 1 for parts in found.values()):
+        return runs, None
+    ranges = [np.arange(at, at + count) for parts in found.values() for at, count in parts]
+    return runs, np.concatenate(ranges)
 
 
 def _joined(measure: Measure, parts: list[list[Matrix]]) -> list[Matrix]:
@@ -227,12 +247,10 @@ def _joined(measure: Measure, parts: list[list[Matrix]]) -> list[Matrix]:
     ]
 
 
-def _ranges(
-    runs: list[_Run], lengths: list[int], keep: IntArray | None, failures: IntArray, fired: Fired
-) -> Iterator[Range]:
-    edges = np.cumsum([0, *lengths])
+def _ranges(runs: list[_Run], keep: IntArray | None, failures: IntArray | None, fired: Fired) -> Iterator[Range]:
+    edges = np.cumsum([0, *(one.rows for one in runs)])
     places = edges if keep is None else np.searchsorted(keep, edges)
-    failed = np.add.reduceat(failures, edges[:-1]) if failures.any() else None
+    failed = None if failures is None else np.add.reduceat(failures, edges[:-1])
     for index, one in enumerate(runs):
         query = one.due.member.query
         if failed is not None and failed[index]:

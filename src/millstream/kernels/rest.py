@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.kernels.batch import Evaluates
-from millstream.model.expression import Call, Column, Expression, Literal
+from millstream.model.expression import Call, Column, Expression, Literal, columns
 from millstream.model.group import Member
 from millstream.model.types import DataType
 
@@ -50,6 +50,12 @@ class Shape:
     having: Expression | None
     outputs: tuple[Expression, ...]
 
+    @property
+    def columns(self) -> set[str]:
+        """The columns that the rest reads."""
+        parts = self.outputs if self.having is None else (self.having, *self.outputs)
+        return {name for part in parts for name in columns(part)}
+
 
 def shape_of(member: Member) -> tuple[Shape, tuple[Literal, ...]]:
     """The shape and the constants taken out of it."""
@@ -81,11 +87,11 @@ class Rest:
     failures: npt.NDArray[np.int64] | None
 
 
-def run(shape: Shape, columns: dict[str, pa.Array], rows: int, evaluator: Evaluates) -> Rest:
+def run(shape: Shape, inputs: dict[str, pa.Array], rows: int, evaluator: Evaluates) -> Rest:
     """Evaluate a shape over rows whose columns are named as ``model.query`` says, parameters included."""
     failures: npt.NDArray[np.int64] | None = None
     keep: IntArray | None = None
-    table = pa.Table.from_arrays(list(columns.values()), names=list(columns))
+    table = pa.Table.from_arrays(list(inputs.values()), names=list(inputs))
     if shape.having is not None:
         (truth,) = evaluator.evaluate_counted(table, [shape.having])
         failures = _add(failures, truth.failures)

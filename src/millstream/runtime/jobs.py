@@ -4,10 +4,14 @@ descriptions."""
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.errors import SourceError
@@ -19,13 +23,41 @@ from millstream.sources.splits import Split, read_split
 
 EMPTY = BatchResult(0, 0, None, 0, 0)
 
+# Spark keeps a pool of Python workers for each set of environment variables. Fires have a pool of their own, so that
+# the matrices a worker keeps are there when the next fire comes, and are not made again in the workers of ingest.
+POOL_VARIABLE = "MILLSTREAM_POOL"
+INGEST_POOL, FIRE_POOL = "ingest", "fire"
+_environment = threading.Lock()
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+@contextmanager
+def _pool(context: SparkContext, name: str) -> Iterator[None]:
+    """Functions handed to Spark inside this run in workers of the pool; the variables are read when they are handed
+    over."""
+    with _environment:
+        context.environment[POOL_VARIABLE] = name
+        try:
+            yield
+        finally:
+            del context.environment[POOL_VARIABLE]
+
+
+def _run(spark: SparkSession, function: Callable[[Task], Result], tasks: Sequence[Task], pool: str) -> list[Result]:
+    context = spark.sparkContext
+    rdd = context.parallelize(list(tasks), len(tasks)).map(function)
+    with _pool(context, pool):
+        _ = rdd._jrdd  # builds the JVM's side, with the environment of now
+    return rdd.collect()
+
 
 def ingest_splits(spark: SparkSession, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
     """Columnar path: each Spark task reads its splits itself, straight into Arrow."""
     if not splits:
         return EMPTY
-    rdd = spark.sparkContext.parallelize(list(splits), len(splits))
-    return merged(rdd.map(partial(_ingest_splits, task)).collect())
+    return merged(_run(spark, partial(_ingest_splits, task), splits, INGEST_POOL))
 
 
 def _ingest_splits(task: IngestTask, splits: list[Split]) -> BatchResult:
@@ -46,7 +78,9 @@ def ingest_rows(task: IngestTask, rows: DataFrame) -> BatchResult:
     """Row path: any streaming DataFrame, through ``mapInArrow``."""
     wanted = needed_columns(task)
     found = rows.select(*[f"`{name.replace('`', '``')}`" for name in wanted])
-    packed = found.mapInArrow(partial(_ingest_arrow, task), "result binary").collect()
+    with _pool(rows.sparkSession.sparkContext, INGEST_POOL):
+        mapped = found.mapInArrow(partial(_ingest_arrow, task), "result binary")
+    packed = mapped.collect()
     return merged([pickle.loads(row.result) for row in packed]) if packed else EMPTY
 
 
@@ -78,7 +112,7 @@ def _chunk(task: IngestTask, batches: list[pa.RecordBatch], first: int) -> Chunk
 
 def fire(spark: SparkSession, tasks: Sequence[FireTask]) -> tuple[list[FireResult], dict[str, float]]:
     """Run fire tasks as one Spark job."""
-    found = spark.sparkContext.parallelize(list(tasks), len(tasks)).map(run_fire).collect()
+    found = _run(spark, run_fire, tasks, FIRE_POOL)
     seconds: dict[str, float] = {}
     for _, phases in found:
         for phase, value in phases.items():

@@ -34,12 +34,18 @@ REQUIRED: dict[str, tuple[str, str]] = {
 }
 
 
+def machine_cores() -> int:
+    return os.cpu_count() or 2
+
+
 def build_session(name: str = "millstream", cores: int | None = None) -> SparkSession:
     """A local session for an embedded engine. ``local[n,3]`` retries failed tasks, which plain ``local[n]`` never
     does."""
     ensure_java()
     ensure_python()
-    builder = SparkSession.builder.master(f"local[{cores or os.cpu_count() or 2},3]").appName(name)
+    count = cores or machine_cores()
+    # Ingest may fill every core; half as many more slots let a fire, or the listing of new files, begin beside it.
+    builder = SparkSession.builder.master(f"local[{count + max(1, count // 2)},3]").appName(name)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

@@ -18,7 +18,7 @@ from millstream.model.plan import BatchResult, FireResult
 from millstream.runtime import jobs
 from millstream.runtime.analyzer import SparkAnalyzer
 from millstream.runtime.fire import FireTask
-from millstream.runtime.session import build_session, check_session, quieten
+from millstream.runtime.session import build_session, check_session, machine_cores, quieten
 from millstream.runtime.worker import IngestTask
 from millstream.sources.source import DataFrameSource, Source
 from millstream.sources.splits import Split
@@ -40,7 +40,8 @@ class Spark:
         if session is not None:
             check_session(session)
             quieten(session)
-        self.parallelism = parallelism or self.session.sparkContext.defaultParallelism
+        cores = machine_cores() if session is None else self.session.sparkContext.defaultParallelism
+        self.parallelism = parallelism or cores
         self.analyzer = SparkAnalyzer(self.session)
 
     def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
