@@ -10,7 +10,7 @@ import itertools
 import secrets
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, Metastore, NewQuery
 from millstream.errors import CatalogError
@@ -18,7 +18,7 @@ from millstream.kernels.classes import CLASS_LIMIT, grid_size, table_of
 from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.predicate import collapse, select
 from millstream.model import codec
-from millstream.model.group import GroupVersion
+from millstream.model.group import GroupVersion, Member
 from millstream.model.query import LogicalQuery, WindowSpec
 from millstream.model.selection import Selection, attributes
 from millstream.optimizer.changelog import Create, rewrite
@@ -50,6 +50,7 @@ class Registry:
         self._windows: dict[str, WindowSpec | None] = {}
         self._paths: dict[tuple[str, int], str] = {}
         self._plans: dict[tuple[int, str], tuple[str, ...]] = {}
+        self._texts: dict[str, str] = {}
         # Every id in use, and those given out for queries that are not sealed yet.
         self._ids: set[str] = set()
         self._given: set[str] = set()
@@ -139,6 +140,7 @@ class Registry:
         self._given.difference_update(create.id for create in creates)
         for id in leaving:
             del self._group_of[id]
+            self._texts.pop(id, None)
         for version in change.versions:
             self._take(version)
         self._paths.update({(ref.group, ref.version): ref.path for ref in refs})
@@ -155,9 +157,16 @@ class Registry:
         return f"g-{self._numbers}"
 
     def _write(self, version: GroupVersion) -> GroupVersionRef:
-        path = self._home.write(GROUPS, f"{version.group}-{version.version}", "json", [codec.dumps(version).encode()])
+        text = codec.dumps_joined(replace(version, members=()), "members", [self._text(m) for m in version.members])
+        path = self._home.write(GROUPS, f"{version.group}-{version.version}", "json", [text.encode()])
         members = len(version.members)
         return GroupVersionRef(version.group, version.stream, version.version, path, members, 0, not members)
+
+    def _text(self, member: Member) -> str:
+        """A member as it is written into every version of its group; making it is most of the cost of a version."""
+        if member.query not in self._texts:
+            self._texts[member.query] = codec.dumps(member)
+        return self._texts[member.query]
 
     def remove(self, queries: Sequence[str]) -> None:
         """Take failed queries out of their groups: an epoch of its own, without touching their records."""

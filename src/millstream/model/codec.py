@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -138,6 +139,19 @@ def _decode_marked(data: dict[str, Any]) -> Any:
 def dumps(value: object) -> str:
     """The value as text. Characters outside ASCII are escaped, so any store keeps them, NUL and lone surrogates too."""
     return json.dumps(encode(value), separators=(",", ":"), allow_nan=False)
+
+
+def dumps_joined(value: object, field: str, texts: Sequence[str]) -> str:
+    """The value as ``dumps`` writes it, but for one field, an empty tuple, whose elements are given as their texts: who
+    writes a long tuple again and again keeps the texts.
+
+    >>> dumps_joined(selection.AllOf(()), "items", [dumps(selection.AnyOf(()))])
+    '{"@":"AllOf","items":[{"@":"AnyOf","items":[]}]}'
+    """
+    body = encode(value)
+    if body.pop(field) != []:
+        raise ValueError(f"the field {field!r} is not empty")
+    return f'{json.dumps(body, separators=(",", ":"), allow_nan=False)[:-1]},"{field}":[{",".join(texts)}]}}'
 
 
 def loads(text: str) -> Any:
