@@ -19,7 +19,7 @@ from millstream.errors import EngineError, MillstreamError, SpecError
 
 # Another process holds SQLite's write lock only for one transaction; a wait this long means that something is wrong.
 BUSY_SECONDS = 10
-# One connection for each thread that may ask at once: streams, fires, sinks, and the server's forty.
+# One connection for each thread that may ask at once: streams, fires, readers, and the server's forty.
 POOL_SIZE = 16
 POOL_OVERFLOW = 48
 
