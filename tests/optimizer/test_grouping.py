@@ -47,8 +47,10 @@ class Engine:
         done = rewrite(self.groups, self.group_of, creates, deletes or [], lambda: next(names), Statistics())
         for id in deletes or []:
             del self.group_of[id]
-        for version in done.versions:
-            self.groups[version.group] = Sketch.of(version)
+        for sketch in done.sketches:
+            version = sketch.version
+            assert sketch == Sketch.of(version), "a sketch is what its version says"
+            self.groups[version.group] = sketch
             self.group_of |= {m.query: version.group for m in version.members}
             if not version.members:
                 del self.groups[version.group]

@@ -72,7 +72,7 @@ class Registry:
                     newest[ref.group] = ref
             for ref in newest.values():
                 if not ref.retired:
-                    self._take(self._read(ref.path))
+                    self._take(Sketch.of(self._read(ref.path)))
         for record in self._metastore.queries():
             self._windows[record.id] = record.query.window
             self._ids.add(record.id)
@@ -83,9 +83,10 @@ class Registry:
         assert isinstance(version, GroupVersion)
         return version
 
-    def _take(self, version: GroupVersion) -> None:
+    def _take(self, sketch: Sketch) -> None:
+        version = sketch.version
         if version.members:
-            self._groups[version.group] = Sketch.of(version)
+            self._groups[version.group] = sketch
         else:
             self._groups.pop(version.group, None)
         for member in version.members:
@@ -134,6 +135,7 @@ class Registry:
         made = [Create(c.id, c.query, c.selection) for c in creates]
         change = rewrite(self._groups, self._group_of, made, leaving, self._new_group, self.statistics)
         refs = tuple(self._write(version) for version in change.versions)
+        self._home.sync(GROUPS)
         new = tuple(NewQuery(c.id, c.owner, c.key, c.query, *change.places[c.id]) for c in creates)
         epoch = self._metastore.seal(Change(new, tuple(deletes), refs))
         self._ids.update(create.id for create in creates)
@@ -141,8 +143,8 @@ class Registry:
         for id in leaving:
             del self._group_of[id]
             self._texts.pop(id, None)
-        for version in change.versions:
-            self._take(version)
+        for sketch in change.sketches:
+            self._take(sketch)
         self._paths.update({(ref.group, ref.version): ref.path for ref in refs})
         return epoch
 
@@ -158,7 +160,8 @@ class Registry:
 
     def _write(self, version: GroupVersion) -> GroupVersionRef:
         text = codec.dumps_joined(replace(version, members=()), "members", [self._text(m) for m in version.members])
-        path = self._home.write(GROUPS, f"{version.group}-{version.version}", "json", [text.encode()])
+        stem = f"{version.group}-{version.version}"
+        path = self._home.write(GROUPS, stem, "json", [text.encode()], sync_folder=False)
         members = len(version.members)
         return GroupVersionRef(version.group, version.stream, version.version, path, members, 0, not members)
 

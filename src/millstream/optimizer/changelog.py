@@ -10,7 +10,7 @@ from millstream.model.group import GroupVersion, Member
 from millstream.model.query import LogicalQuery
 from millstream.model.selection import Selection
 from millstream.optimizer.cost import Statistics
-from millstream.optimizer.grouping import Candidate, Sketch, choose, free_slot, with_members
+from millstream.optimizer.grouping import Candidate, Sketch, choose, free_slot, with_members, with_more
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,28 @@ class Create:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The versions that change, and where each new query was put: (group, slot) by query."""
+    """The groups that change, as they are after it, and where each new query was put: (group, slot) by query."""
 
-    versions: tuple[GroupVersion, ...]
+    sketches: tuple[Sketch, ...]
     places: Mapping[str, tuple[str, int]]
+
+    @property
+    def versions(self) -> tuple[GroupVersion, ...]:
+        return tuple(sketch.version for sketch in self.sketches)
 
 
 @dataclass
 class _Draft:
     sketch: Sketch
     members: dict[str, Member]
-    changed: bool = False
+    shrunk: bool = False
+
+    def next(self) -> Sketch:
+        """The group after the change; anew if queries have left, since their constants may be nobody else's."""
+        if self.shrunk:
+            return Sketch.of(with_members(self.sketch.version, self.members.values()))
+        self.sketch.version = with_more(self.sketch.version, self.sketch, self.members.values())
+        return self.sketch
 
 
 @dataclass
@@ -54,17 +65,16 @@ def rewrite(
     for query in deletes:
         draft = _draft(plan, groups, group_of[query])
         del draft.members[query]
-        draft.changed = True
+        draft.shrunk = True
     for create in creates:
         _place(plan, groups, create, new_group, statistics)
-    versions = tuple(with_members(d.sketch.version, d.members.values()) for d in plan.drafts.values() if d.changed)
-    return Rewritten(versions, plan.places)
+    return Rewritten(tuple(draft.next() for draft in plan.drafts.values()), plan.places)
 
 
 def _draft(plan: _Plan, groups: Mapping[str, Sketch], group: str) -> _Draft:
     if group not in plan.drafts:
         sketch = groups[group]
-        plan.drafts[group] = _Draft(sketch, {m.query: m for m in sketch.version.members})
+        plan.drafts[group] = _Draft(sketch.copy(), {m.query: m for m in sketch.version.members})
     return plan.drafts[group]
 
 
@@ -75,7 +85,7 @@ def _place(
     candidate = Candidate(query, create.selection)
     same_stream = {g: s for g, s in groups.items() if s.version.stream == query.stream}
     same_stream |= {g: d.sketch for g, d in plan.drafts.items() if d.sketch.version.stream == query.stream}
-    chosen = choose(candidate, list(same_stream.values()), statistics)
+    chosen = choose(candidate, same_stream.values(), statistics)
     if chosen is None:
         group = new_group()
         empty = GroupVersion(group, 0, query.stream, candidate.keys, (), (), ())
@@ -87,6 +97,5 @@ def _place(
     draft.members[create.id] = Member(
         create.id, slot, create.selection, query.window, query.aggregates, query.having, query.outputs
     )
-    draft.changed = True
-    draft.sketch = draft.sketch.extended(draft.members[create.id])
+    draft.sketch.add(draft.members[create.id])
     plan.places[create.id] = (group, slot)

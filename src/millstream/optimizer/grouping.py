@@ -8,14 +8,14 @@ stream and keys, so a create looks at the sketches of a few groups and rewrites 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from millstream.model.expression import Expression
 from millstream.model.group import GroupVersion, Measure, Member, measures_of
 from millstream.model.query import LogicalQuery, WindowSpec
 from millstream.model.selection import Attribute, Bound, Selection, attributes, leaves
-from millstream.optimizer.cost import Statistics, group_cost, slices_per_second
+from millstream.optimizer.cost import DENSE, Statistics, group_cost, slices_per_second
 
 # More classes than this make partial aggregates by class a loss.
 CLASS_LIMIT = 4096
@@ -45,17 +45,15 @@ class Sketch:
             sketch._add(member)
         return sketch
 
-    def extended(self, member: Member) -> Sketch:
-        """With one more member, so that the next create of the same batch sees it."""
-        more = Sketch(
-            self.version,
-            {attribute: set(bounds) for attribute, bounds in self.thresholds.items()},
-            set(self.windows),
-            self.members + 1,
-            self.measures | {m for a in member.aggregates for m in measures_of(a)},
-        )
-        more._add(member)
-        return more
+    def copy(self) -> Sketch:
+        thresholds = {attribute: set(bounds) for attribute, bounds in self.thresholds.items()}
+        return Sketch(self.version, thresholds, set(self.windows), self.members, set(self.measures))
+
+    def add(self, member: Member) -> None:
+        """Take in one more member, so that the next create of the same batch sees it."""
+        self._add(member)
+        self.members += 1
+        self.measures.update(m for a in member.aggregates for m in measures_of(a))
 
     def _add(self, member: Member) -> None:
         _add_thresholds(self.thresholds, member.selection)
@@ -67,10 +65,6 @@ def _add_thresholds(thresholds: dict[Attribute, set[Bound]], selection: Selectio
     for leaf in leaves(selection):
         known = thresholds.setdefault(leaf.attribute, set())
         known.update(bound for span in leaf.ranges for bound in span if bound is not None)
-
-
-def _grid(thresholds: Mapping[Attribute, set[Bound]]) -> int:
-    return math.prod(len(bounds) + 2 for bounds in thresholds.values())
 
 
 @dataclass(frozen=True)
@@ -89,61 +83,59 @@ class Candidate:
         return tuple(dict.fromkeys(m for a in self.query.aggregates for m in measures_of(a)))
 
 
-def choose(candidate: Candidate, sketches: Sequence[Sketch], statistics: Statistics) -> Sketch | None:
+def choose(candidate: Candidate, sketches: Iterable[Sketch], statistics: Statistics) -> Sketch | None:
     """The group that the query should join; None for a new one. ``sketches`` are those of the same stream."""
-    alone = _cost(_sketch_alone(candidate), 1, len(candidate.measures), statistics)
+    mine: dict[Attribute, set[Bound]] = {}
+    _add_thresholds(mine, candidate.selection)
+    window = candidate.query.window
+    windows = set() if window is None else {window}
+    measures = set(candidate.measures)
+    sizes = {attribute: len(bounds) + 2 for attribute, bounds in mine.items()}
     best: Sketch | None = None
-    least = alone
+    least = _cost(sizes, 1, len(measures), windows, statistics)
     for sketch in sketches:
         if sketch.version.keys != candidate.keys or sketch.members >= MEMBER_LIMIT:
             continue
-        union = _union(sketch, candidate)
-        if union is None:
+        union = _union_sizes(sketch.thresholds, mine)
+        if math.prod(union.values()) > CLASS_LIMIT:
             continue
-        grown = _cost(union, sketch.members + 1, len(sketch.measures | set(candidate.measures)), statistics)
-        growth = grown - _cost(sketch, sketch.members, len(sketch.measures), statistics)
+        if len(union) > len(sketch.thresholds) and _expected(union) * statistics.keys * DENSE > least:
+            continue  # the planes of the larger grid alone cost more
+        both = sketch.windows | windows
+        if len(both) > len(sketch.windows) and _narrow(both) and not _narrow(sketch.windows):
+            continue
+        before = {attribute: len(bounds) + 2 for attribute, bounds in sketch.thresholds.items()}
+        grown = _cost(union, sketch.members + 1, len(sketch.measures | measures), both, statistics)
+        growth = grown - _cost(before, sketch.members, len(sketch.measures), sketch.windows, statistics)
         if growth < least:
             best, least = sketch, growth
     return best
 
 
-def _sketch_alone(candidate: Candidate) -> Sketch:
-    thresholds: dict[Attribute, set[Bound]] = {}
-    _add_thresholds(thresholds, candidate.selection)
-    windows = set() if candidate.query.window is None else {candidate.query.window}
-    return Sketch(GroupVersion("", 0, candidate.query.stream, candidate.keys, (), (), ()), thresholds, windows)
-
-
-def _union(sketch: Sketch, candidate: Candidate) -> Sketch | None:
-    """The group with the query in it; None where it would have too many classes or too narrow slices."""
-    mine = _sketch_alone(candidate)
-    thresholds = {a: bounds | mine.thresholds.get(a, set()) for a, bounds in sketch.thresholds.items()}
-    thresholds |= {a: bounds for a, bounds in mine.thresholds.items() if a not in thresholds}
-    if _grid(thresholds) > CLASS_LIMIT:
-        return None
-    windows = sketch.windows | mine.windows
-    if windows != sketch.windows and _narrow(windows) and not _narrow(sketch.windows):
-        return None
-    return Sketch(sketch.version, thresholds, windows)
+def _union_sizes(known: Mapping[Attribute, set[Bound]], more: Mapping[Attribute, set[Bound]]) -> dict[Attribute, int]:
+    """Intervals of each attribute with the constants of both; the larger sets are only looked into."""
+    sizes = {attribute: len(bounds) + 2 for attribute, bounds in known.items()}
+    for attribute, bounds in more.items():
+        old = known.get(attribute, set())
+        sizes[attribute] = sizes.get(attribute, 2) + sum(bound not in old for bound in bounds)
+    return sizes
 
 
 def _narrow(windows: Iterable[WindowSpec]) -> bool:
     return slices_per_second(windows) > 1_000_000 / NARROWEST_SLICE
 
 
-def _cost(sketch: Sketch, members: int, planes: int, statistics: Statistics) -> float:
-    classes = _expected(sketch.thresholds)
-    return group_cost(sketch.thresholds, classes, min(classes, members), planes, sketch.windows, statistics)
+def _cost(
+    sizes: Mapping[Attribute, int], members: int, planes: int, windows: Iterable[WindowSpec], statistics: Statistics
+) -> float:
+    classes = _expected(sizes)
+    return group_cost(sizes, classes, min(classes, members), planes, windows, statistics)
 
 
-def _expected(thresholds: Mapping[Attribute, set[Bound]]) -> int:
+def _expected(sizes: Mapping[Attribute, int]) -> int:
     """Classes to reckon with: queries to come will bring constants of their own, so an attribute that is compared has
     many intervals soon, and two of them span a large grid even if the first queries cut it only twice."""
-    sizes = (
-        len(bounds) + 2 if a.domain == "boolean" else max(len(bounds) + 2, EXPECTED_INTERVALS)
-        for a, bounds in thresholds.items()
-    )
-    return math.prod(sizes)
+    return math.prod(n if a.domain == "boolean" else max(n, EXPECTED_INTERVALS) for a, n in sizes.items())
 
 
 def with_members(version: GroupVersion, members: Iterable[Member]) -> GroupVersion:
@@ -151,6 +143,14 @@ def with_members(version: GroupVersion, members: Iterable[Member]) -> GroupVersi
     kept = tuple(sorted(members, key=lambda m: m.slot))
     needed = tuple(dict.fromkeys(a for m in kept for a in attributes(m.selection)))
     measures = tuple(dict.fromkeys(x for m in kept for a in m.aggregates for x in measures_of(a)))
+    return GroupVersion(version.group, version.version + 1, version.stream, version.keys, needed, measures, kept)
+
+
+def with_more(version: GroupVersion, sketch: Sketch, members: Iterable[Member]) -> GroupVersion:
+    """The next version when none has left: what there was, and what the new ones add."""
+    needed = (*version.attributes, *(a for a in sketch.thresholds if a not in version.attributes))
+    measures = (*version.measures, *sorted(sketch.measures - set(version.measures), key=repr))
+    kept = tuple(sorted(members, key=lambda m: m.slot))
     return GroupVersion(version.group, version.version + 1, version.stream, version.keys, needed, measures, kept)
 
 

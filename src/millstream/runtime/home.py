@@ -43,8 +43,11 @@ class Home:
     def metastore_url(self) -> str:
         return f"sqlite:///{self.path('metastore.db')}"
 
-    def write(self, folder: str, stem: str, suffix: str, data: Iterable[pa.Buffer | bytes]) -> str:
-        """Write a new file durably; gives its path relative to the home."""
+    def write(
+        self, folder: str, stem: str, suffix: str, data: Iterable[pa.Buffer | bytes], *, sync_folder: bool = True
+    ) -> str:
+        """Write a new file durably; gives its path relative to the home. Who writes several files into a folder syncs
+        it once, after the last."""
         relative = f"{folder}/{stem}-{uuid.uuid4().hex[:12]}.{suffix}"
         path = self.path(relative)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -54,9 +57,14 @@ class Home:
             if self.durable:
                 file.flush()
                 os.fsync(file.fileno())
-        if self.durable:
-            _sync_directory(os.path.dirname(path))
+        if sync_folder:
+            self.sync(folder)
         return relative
+
+    def sync(self, folder: str) -> None:
+        """Make the names in a folder durable."""
+        if self.durable:
+            _sync_directory(self.path(folder))
 
     def read(self, relative: str) -> pa.Buffer:
         """A file's bytes, mapped into memory."""
