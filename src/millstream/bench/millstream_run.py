@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +12,14 @@ from millstream.bench.dataset import show_files
 from millstream.bench.jobs import Cell, CellResult, Digest, MillstreamJob, Run, Tell
 from millstream.bench.journal import Journal
 from millstream.bench.measure import throughput
+from millstream.bench.repeats import repeated
 from millstream.bench.state import state_size
 from millstream.bench.workload import KEYS, SCHEMA, STREAM, draw_queries
+from millstream.config import Settings
 from millstream.engine.engine import Engine
 from millstream.engine.status import QueryRequest
 from millstream.errors import EngineError, MillstreamError
-from millstream.runtime.session import build_session
+from millstream.runtime.session import build_session, machine_cores
 from millstream.sources.source import ParquetFiles
 
 if TYPE_CHECKING:
@@ -32,31 +33,16 @@ def run_millstream(job: MillstreamJob, tell: Tell) -> tuple[CellResult, ...]:
     """Measure the cells one after the other in one Spark session."""
     session = build_session("bench: millstream")
     try:
-        return tuple(_cell(session, job.workspace, cell, tell) for cell in job.cells)
+        return tuple(repeated(cell, "millstream-", job.workspace, tell, partial(_run, session)) for cell in job.cells)
     finally:
         session.stop()
 
 
-def _cell(session: SparkSession, workspace: str, cell: Cell, tell: Tell) -> CellResult:
-    runs = []
-    for number in range(cell.repeats):
-        folder = Path(tempfile.mkdtemp(prefix="millstream-", dir=workspace))
-
-        def told(share: float, words: str, number: int = number) -> None:
-            tell((number + share) / cell.repeats, words)
-
-        try:
-            runs.append(_run(session, folder, cell, told))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    return CellResult(cell, tuple(runs))
-
-
-def _run(session: SparkSession, folder: Path, cell: Cell, tell: Tell) -> Run:
+def _run(session: SparkSession, cell: Cell, folder: Path, tell: Tell) -> Run:
     watched = folder / "in"
     watched.mkdir()
     tell(0.0, f"creating {cell.queries} queries")
-    with Engine(home=folder / "home", spark=session) as engine:
+    with Engine(home=folder / "home", spark=session, settings=Settings(parallelism=machine_cores())) as engine:
         journal = Journal(engine._core.metastore)
         source = ParquetFiles(str(watched), SCHEMA, cell.files_per_batch)
         engine.create_stream(STREAM, source, time="time", lateness="0 seconds")

@@ -7,10 +7,9 @@ the state store that turns out faster, and output in append mode so that each wi
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import threading
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import pyarrow.dataset as ds
 from millstream.bench.dataset import show_files
 from millstream.bench.jobs import Cell, CellResult, Digest, PlainJob, Run, Tell
 from millstream.bench.measure import Commit, throughput
+from millstream.bench.repeats import repeated
 from millstream.bench.workload import SCHEMA, STREAM, draw_queries
 from millstream.runtime.session import build_session
 
@@ -42,32 +42,17 @@ LOOK = 2.0
 
 def run_plain(job: PlainJob, tell: Tell) -> tuple[CellResult, ...]:
     """Measure the cells one after the other in one Spark session."""
-    session = build_session("bench: plain Spark")
+    session = build_session("bench: plain Spark", spare_slots=False)
     for name, value in STORE_SETTINGS[job.state_store].items():
         session.conf.set(name, value)
     session.conf.set("spark.sql.streaming.numRecentProgressUpdates", _KEPT_PROGRESS)
     try:
-        return tuple(_cell(session, job.workspace, cell, tell) for cell in job.cells)
+        return tuple(repeated(cell, "plain-", job.workspace, tell, partial(_run, session)) for cell in job.cells)
     finally:
         session.stop()
 
 
-def _cell(session: SparkSession, workspace: str, cell: Cell, tell: Tell) -> CellResult:
-    runs = []
-    for number in range(cell.repeats):
-        folder = Path(tempfile.mkdtemp(prefix="plain-", dir=workspace))
-
-        def told(share: float, words: str, number: int = number) -> None:
-            tell((number + share) / cell.repeats, words)
-
-        try:
-            runs.append(_run(session, folder, cell, told))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    return CellResult(cell, tuple(runs))
-
-
-def _run(session: SparkSession, folder: Path, cell: Cell, tell: Tell) -> Run:
+def _run(session: SparkSession, cell: Cell, folder: Path, tell: Tell) -> Run:
     watched = folder / "in"
     watched.mkdir()
     source = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", cell.files_per_batch).parquet(str(watched))

@@ -89,42 +89,38 @@ class Collected:
     planes: dict[Measure, list[list[Matrix]]] = field(default_factory=dict)
 
 
-def answer(
-    collected: Sequence[Collected],
-    values: dict[Measure, pa.Array],
-    key_values: tuple[pa.Array, ...],
-    time_type: DataType,
-    evaluator: Evaluates,
-    fired: Fired,
-) -> None:
+@dataclass(frozen=True)
+class Context:
+    """What all shapes of a fire have in common: ranked values by measure, the keys by number, and where answers go."""
+
+    values: dict[Measure, pa.Array]
+    keys: tuple[pa.Array, ...]
+    time_type: DataType
+    evaluator: Evaluates
+    fired: Fired
+
+
+def answer(collected: Sequence[Collected], context: Context) -> None:
     by_shape: dict[Shape, list[Collected]] = {}
     for bag in collected:
         if bag.query:
             by_shape.setdefault(bag.cohort.shape, []).append(bag)
     for shape, bags in by_shape.items():
-        fired.parts += _parts(shape, bags, values, key_values, time_type, evaluator, fired)
+        context.fired.parts += _parts(shape, bags, context)
 
 
-def _parts(
-    shape: Shape,
-    bags: list[Collected],
-    values: dict[Measure, pa.Array],
-    key_values: tuple[pa.Array, ...],
-    time_type: DataType,
-    evaluator: Evaluates,
-    fired: Fired,
-) -> list[Part]:
+def _parts(shape: Shape, bags: list[Collected], context: Context) -> list[Part]:
     """The answers of all queries of a shape; if that fails, query by query, so that one breaks alone."""
     try:
-        part = _shape_part(shape, bags, values, key_values, time_type, evaluator, fired)
+        part = _shape_part(shape, bags, context)
         return [part] if part.ranges else []
     except Exception as error:
         queries = [(bag, place) for bag in bags for place in range(len(bag.cohort.members))]
         if len(queries) == 1:
-            fired.broken[queries[0][0].cohort.members[0].member.query] = f"{type(error).__name__}: {error}"
+            context.fired.broken[queries[0][0].cohort.members[0].member.query] = f"{type(error).__name__}: {error}"
             return []
         alone = [_only(bag, place) for bag, place in queries]
-        found = (_parts(shape, [b], values, key_values, time_type, evaluator, fired) for b in alone if b.query)
+        found = (_parts(shape, [b], context) for b in alone if b.query)
         return [part for parts in found for part in parts]
 
 
@@ -160,40 +156,32 @@ class _Run:
     rows: int
 
 
-def _shape_part(
-    shape: Shape,
-    bags: list[Collected],
-    values: dict[Measure, pa.Array],
-    key_values: tuple[pa.Array, ...],
-    time_type: DataType,
-    evaluator: Evaluates,
-    fired: Fired,
-) -> Part:
+def _shape_part(shape: Shape, bags: list[Collected], context: Context) -> Part:
     """All answers of one shape as one table, and the range of each."""
     runs, order = _runs(bags)
     lengths = [one.rows for one in runs]
     key = _ordered(np.concatenate([k for bag in bags for k in bag.key]), order)
     rows = _ordered(np.concatenate([r for bag in bags for r in bag.rows]), order)
     asked = shape.columns
-    taken = [i for i in range(len(key_values)) if key_column(i) in asked]
-    columns = dict(zip(map(key_column, taken), take([key_values[i] for i in taken], key), strict=True))
+    taken = [i for i in range(len(context.keys)) if key_column(i) in asked]
+    columns = dict(zip(map(key_column, taken), take([context.keys[i] for i in taken], key), strict=True))
     failures: IntArray | None = None
     for index, aggregate in enumerate(bags[0].cohort.members[0].member.aggregates):
         needed = measures_of(aggregate)
         parts = [_joined(m, [p for bag in bags for p in bag.planes[m]]) for m in needed]
         planes = [[_ordered(plane, order) for plane in part] for part in parts]
-        column, failed = finish(aggregate, rows, planes, values.get(needed[0]) if needed else None)
+        column, failed = finish(aggregate, rows, planes, context.values.get(needed[0]) if needed else None)
         columns[aggregate_column(index)] = column
         failures = _added(failures, failed)
     if asked & {WINDOW_START, WINDOW_END}:
         ends = np.repeat(np.array([one.end for one in runs]), lengths)
         sizes = np.repeat(np.array([_size(one) for one in runs]), lengths)
-        columns[WINDOW_START] = pa.array(ends - sizes).cast(time_type.arrow)
-        columns[WINDOW_END] = pa.array(ends).cast(time_type.arrow)
+        columns[WINDOW_START] = pa.array(ends - sizes).cast(context.time_type.arrow)
+        columns[WINDOW_END] = pa.array(ends).cast(context.time_type.arrow)
     columns |= parameter_columns([one.constants for one in runs], lengths)
-    rest = run(shape, columns, len(rows), evaluator)
+    rest = run(shape, columns, len(rows), context.evaluator)
     failures = _added(failures, rest.failures)
-    return Part(rest.columns, tuple(_ranges(runs, rest.keep, failures, fired)))
+    return Part(rest.columns, tuple(_ranges(runs, rest.keep, failures, context.fired)))
 
 
 def _ordered(values: Matrix, order: IntArray | None) -> Matrix:

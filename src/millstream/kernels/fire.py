@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.kernels.aggregate import identity, plane_kinds, reducer, stored
-from millstream.kernels.answering import Cohort, Collected, Due, Fired, answer, cohorts_of
+from millstream.kernels.answering import Cohort, Collected, Context, Due, Fired, answer, cohorts_of
 from millstream.kernels.batch import EXACT, Evaluates
 from millstream.kernels.dense import Matrix
 from millstream.kernels.keys import align
@@ -48,7 +48,7 @@ def fire(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType, evalu
         sources = sources_of(queries, narrowed, numbers, (first, last), measures)
         for bag in collected:
             _windows(bag.cohort, sources, slices, first, bag)
-    answer(collected, values, key_values, time_type, evaluator, fired)
+    answer(collected, Context(values, key_values, time_type, evaluator, fired))
     return fired
 
 

@@ -38,14 +38,15 @@ def machine_cores() -> int:
     return os.cpu_count() or 2
 
 
-def build_session(name: str = "millstream", cores: int | None = None) -> SparkSession:
+def build_session(name: str = "millstream", spare_slots: bool = True) -> SparkSession:
     """A local session for an embedded engine. ``local[n,3]`` retries failed tasks, which plain ``local[n]`` never
     does."""
     ensure_java()
     ensure_python()
-    count = cores or machine_cores()
+    cores = machine_cores()
     # Ingest may fill every core; half as many more slots let a fire, or the listing of new files, begin beside it.
-    builder = SparkSession.builder.master(f"local[{count + max(1, count // 2)},3]").appName(name)
+    slots = cores + max(1, cores // 2) if spare_slots else cores
+    builder = SparkSession.builder.master(f"local[{slots},3]").appName(name)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
