@@ -204,9 +204,6 @@ class Registry:
                 self._windows.pop(id, None)
                 self._ids.discard(id)
 
-    def group_of(self, query: str) -> str | None:
-        return self._group_of.get(query)
-
     @property
     def groups(self) -> int:
         return len(self._groups)

@@ -31,7 +31,6 @@ from millstream.model.group import Measure
 from millstream.model.types import LONG_DIGITS, DataType
 
 IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 # NumPy for numbers, Arrow for values that are ranked.
 Plane = Any
 Planes = tuple[Plane, ...]

@@ -77,8 +77,3 @@ def _used(starts: IntArray, located: IntArray) -> tuple[IntArray, IntArray]:
     if used.all():
         return starts, located
     return starts[used], (np.cumsum(used) - 1)[located]
-
-
-def narrowest(windows: Iterable[WindowSpec]) -> int:
-    """A lower bound of the slices' width: the unit of the grid that all edges lie on."""
-    return Slicer.of(windows).unit

@@ -74,9 +74,6 @@ class Home:
         for name in relative:
             Path(self.path(name)).unlink(missing_ok=True)
 
-    def size(self, folder: str) -> int:
-        return sum(entry.stat().st_size for entry in Path(self.path(folder)).rglob("*") if entry.is_file())
-
     def files(self) -> list[str]:
         """All data files, relative to the home."""
         roots = [Path(self.path(name)) for name in (BUCKETS, ANSWERS, GROUPS, DEAD)]
