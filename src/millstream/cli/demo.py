@@ -57,7 +57,7 @@ OWN_QUERY = (
 def demo(
     queries: Annotated[int, typer.Option("--queries", min=1, help="Queries that run at once.")] = 200,
     rate: Annotated[int, typer.Option("--rate", min=1, help="Purchases a second.")] = 200_000,
-    seconds: Annotated[float | None, typer.Option("--seconds", min=1, help="Stop after so long.")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=1, help="Stop so long after the first answer.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Makes the stream and the queries.")] = 7,
     as_json: Json = False,
 ) -> None:
@@ -113,6 +113,7 @@ class Demo:
     deleted: int = 0
     visitors: int = 0
     own: set[str] = field(default_factory=set)
+    answered: bool = False
 
     def open(self, rate: int, seed: int) -> None:
         """The stream, with event times of now, and the first queries; returns when the first rows are in."""
@@ -189,6 +190,7 @@ class Demo:
         for stream in status.streams:
             if stream.error:
                 raise EngineError("STREAM_STOPPED", f"stream {stream.name} stopped", detail=stream.error)
+        self.answered = self.answered or status.answer_rows > 0
         latency = median(self.latencies) if self.latencies else None
         shown = list(self.tracked.values())[:TRACKED]
         return Frame(status, time.monotonic() - self.started, latency, shown, tuple(self.ticker), self.create_command)
@@ -225,12 +227,13 @@ def _tick(sign: str, style: str, id: str, owner: str, sql: str) -> Text:
     return text
 
 
-def _seconds(stop: threading.Event, length: float | None, step: float) -> Iterator[bool]:
+def _seconds(show: Demo, stop: threading.Event, length: float | None, step: float) -> Iterator[bool]:
     """Every ``step`` seconds until the end, and whether a whole second has passed since this was last true."""
-    begin = time.monotonic()
-    whole = begin
+    begin = whole = time.monotonic()
     while not stop.wait(step):
         now = time.monotonic()
+        if not show.answered and now - show.started < FIRST_ROWS_SECONDS:
+            begin = now
         if length is not None and now - begin >= length:
             return
         due = now - whole >= 1.0
@@ -239,7 +242,7 @@ def _seconds(stop: threading.Event, length: float | None, step: float) -> Iterat
 
 
 def _play(show: Demo, stop: threading.Event, length: float | None, draw: Callable[[Frame, bool], None]) -> None:
-    for whole_second in _seconds(stop, length, PICTURE_SECONDS):
+    for whole_second in _seconds(show, stop, length, PICTURE_SECONDS):
         if whole_second:
             show.churn()
             show.welcome()

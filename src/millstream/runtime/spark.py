@@ -82,8 +82,10 @@ class Running:
         self._checkpoint = Path(checkpoint)
         self._on_batch = on_batch
         self._stopping = False
+        # Held while the query is begun again, so that none begins behind the back of ``stop``.
+        self._life = threading.Lock()
         # Held while the callback runs: stopping a query in the middle of a job can end in a StackOverflowError inside
-        # Spark.
+        # Spark. Never held while Spark stops the query: Spark waits for the callback then.
         self._busy = threading.Lock()
         self._error: str | None = None
         self._final = False
@@ -102,10 +104,11 @@ class Running:
     def keep_alive(self) -> None:
         """Begin again after a failure: Spark repeats the batch, and its plan makes it the same batch. Not for ever,
         and not after errors that another try cannot change."""
-        if self._stopping or self._final or self._query.isActive or self._failures >= MOST_FAILURES:
-            return
-        self._failures += 1
-        self._query = self._begin()
+        with self._life:
+            if self._stopping or self._final or self._query.isActive or self._failures >= MOST_FAILURES:
+                return
+            self._failures += 1
+            self._query = self._begin()
 
     def _callback(self, rows: DataFrame, batch: int) -> None:
         with self._busy:
@@ -144,9 +147,11 @@ class Running:
 
     def stop(self) -> None:
         """Let a running micro-batch finish, then end the query."""
-        self._stopping = True
+        with self._life:
+            self._stopping = True
         with self._busy:
-            self._query.stop()
+            pass
+        self._query.stop()
 
     def await_batches(self) -> None:
         """Wait until all input that is there now has been processed."""
