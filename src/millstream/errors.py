@@ -18,6 +18,7 @@ CODES: dict[str, str] = {
     "UNKNOWN_FUNCTION": "no function of that name in Spark",
     "UNSUPPORTED": "valid Spark SQL that Millstream does not run; the hint names what to use instead",
     "NO_WINDOW": "an aggregation without a window",
+    "NO_COMMON_WINDOW": "a join that does not equate the windows of its sources",
     "BAD_WINDOW": "a window on another column than the stream's event time, or with sizes Spark refuses",
     "BAD_SPEC": "a replay spec or stream file has unknown keys, missing keys or values of the wrong type",
     "BAD_STREAM": "a stream definition that cannot work",

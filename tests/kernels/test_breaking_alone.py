@@ -9,10 +9,9 @@ import pyarrow as pa
 from millstream.kernels.answering import Due
 from millstream.kernels.batch import Batch
 from millstream.kernels.evaluate import Evaluated, Evaluator
-from millstream.kernels.fire import fire
+from millstream.kernels.fire import Piece, fire
 from millstream.kernels.group import Group, expressions
 from millstream.kernels.ingest import Tally, blame, slice_cells
-from millstream.kernels.matrices import Piece
 from millstream.model.expression import Call, Column, Expression, Literal
 from millstream.model.group import Member
 from millstream.model.query import Aggregate, Output, WindowSpec

@@ -18,11 +18,11 @@ import pytest
 
 from millstream.kernels import bucket
 from millstream.kernels.answering import Due, Fired
-from millstream.kernels.fire import fire
+from millstream.kernels.fire import Piece, can_keep, fire
 from millstream.kernels.group import Group
 from millstream.kernels.ingest import Tally, slice_cells
-from millstream.kernels.matrices import Piece, can_keep, slice_matrix
 from millstream.kernels.merge import merge
+from millstream.kernels.stack import Stack
 from millstream.model.expression import Column
 from millstream.model.group import Member
 from millstream.model.query import Aggregate, WindowSpec
@@ -173,10 +173,11 @@ def test_random_workload(seed: int) -> None:
             pieces = _compacted(pieces)
         times = [row["time"] for row in rows]
         watermark = max([t - 5 for t in times] + ([] if watermark is None else [watermark]), default=None)
+    kept: list[Stack] = []
     if rng.random() < 0.5:
-        pieces = _kept(pieces)
+        kept, pieces = _kept(pieces)
     due = members if rng.random() < 0.5 else [m for m in members if rng.random() < 0.5]
-    fired = fire([Due(m, -END, END, None) for m in due], pieces, TIMESTAMP, ColumnsOnly())
+    fired = fire([Due(m, -END, END, None) for m in due], pieces, TIMESTAMP, ColumnsOnly(), kept)
     for member in due:
         got = _sorted(_answers(fired, member.query), len(keys))
         want = _sorted(reference(member, keys, seen[member.query]), len(keys))
@@ -198,20 +199,24 @@ def _compacted(pieces: list[Piece]) -> list[Piece]:
     ]
 
 
-def _kept(pieces: list[Piece]) -> list[Piece]:
-    """Slices as matrices, as a worker keeps them for the next fire."""
-    found: dict[Any, list[Piece]] = {}
+def _kept(pieces: list[Piece]) -> tuple[list[Stack], list[Piece]]:
+    """Slices on stacks, as a worker keeps them for the next fire; late ones stay loose."""
+    found: dict[int, dict[Any, list[Piece]]] = {}
+    loose: list[Piece] = []
     for piece in pieces:
-        found.setdefault((id(piece.group), piece.slice), []).append(piece)
-    result: list[Piece] = []
-    for mine in found.values():
-        first = mine[0]
-        if can_keep(first.group, 100, 1 << 20):
-            matrix = slice_matrix(first.group, [p.content for p in mine])  # type: ignore[misc]
-            result.append(Piece(first.group, first.start, first.end, first.watermark, matrix))
+        if piece.slice[2] is None and can_keep(piece.group, 100, 1 << 20):
+            found.setdefault(id(piece.group), {}).setdefault(piece.slice, []).append(piece)
         else:
-            result += mine
-    return result
+            loose.append(piece)
+    stacks = []
+    for slices in found.values():
+        group = next(iter(slices.values()))[0].group
+        stack = Stack.empty(group)
+        for slice_ in sorted(slices):
+            parts = [piece.content for piece in slices[slice_]]
+            stack.push(slice_, parts, stack.numbers(parts))
+        stacks.append(stack)
+    return stacks, loose
 
 
 def test_a_bucket_never_has_more_cells_than_queries_or_classes_allow() -> None:

@@ -57,7 +57,9 @@ OWN_QUERY = (
 def demo(
     queries: Annotated[int, typer.Option("--queries", min=1, help="Queries that run at once.")] = 200,
     rate: Annotated[int, typer.Option("--rate", min=1, help="Purchases a second.")] = 200_000,
-    seconds: Annotated[float | None, typer.Option("--seconds", min=1, help="Stop so long after the first answer.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=1, help="Stop so long after the first answer.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Makes the stream and the queries.")] = 7,
     as_json: Json = False,
 ) -> None:

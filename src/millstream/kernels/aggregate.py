@@ -52,6 +52,20 @@ def accumulate(measure: Measure, batch: Batch, cells: IntArray, count: int) -> P
     return _exact_sum(measure, batch, cells, count)
 
 
+def accumulate_rows(
+    measures: Sequence[Measure], batch: Batch, cells: IntArray, count: int
+) -> tuple[IntArray, dict[Measure, Planes]]:
+    """The number of rows of each cell, and the sums that came along in the same pass over the rows."""
+    for measure in measures:
+        if measure.kind == "sum" and not measure.argument.type.floating:
+            packed = batch.packed(measure.argument)
+            if packed is not None:
+                weights, shift = packed
+                both = np.bincount(cells, weights=weights, minlength=count).astype(np.int64)
+                return both & ((1 << shift) - 1), {measure: (both >> shift,)}
+    return np.bincount(cells, minlength=count), {}
+
+
 def stored(measure: Measure, planes: Planes) -> Planes:
     """Counts and limbs as the integers they are; on the way they were doubles where that is exact."""
     kinds = plane_kinds(measure, len(planes))

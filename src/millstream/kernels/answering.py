@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from millstream.kernels.aggregate import plane_kinds
 from millstream.kernels.answers import Part, Range
 from millstream.kernels.batch import Evaluates
 from millstream.kernels.keys import take
-from millstream.kernels.rest import Shape, parameter_columns, run, shape_of
+from millstream.kernels.rest import Shape, Shaped, parameter_columns, run, shape_of
 from millstream.kernels.results import finish
+from millstream.kernels.stack import SliceId
 from millstream.model.expression import Literal
 from millstream.model.group import Measure, Member, measures_of
 from millstream.model.query import WINDOW_END, WINDOW_START, WindowSpec, aggregate_column, key_column
@@ -39,6 +40,8 @@ class Due:
     after: int
     upto: int
     partial_until: int | None
+    # Known where the member's group is; it is the same in every fire.
+    shaped: Shaped | None = None
 
 
 @dataclass
@@ -52,41 +55,120 @@ class Fired:
 
 
 @dataclass(frozen=True)
-class Cohort:
-    """Due queries with the same window, times, aggregates and rest: handled as rows of one matrix."""
+class Pairs:
+    """The due windows of all queries of one shape. Window i of them is ``start[i]`` to ``end[i]`` of the query
+    ``due[query[i]]``, which is the fire's ``due_place[query[i]]``-th."""
 
-    window: WindowSpec
-    after: int
-    upto: int
     shape: Shape
-    members: tuple[Due, ...]
-    places: IntArray
+    due: tuple[Due, ...]
     constants: tuple[tuple[Literal, ...], ...]
+    due_place: IntArray
+    query: IntArray
+    start: IntArray
+    end: IntArray
 
 
-def cohorts_of(due: Sequence[Due]) -> list[Cohort]:
-    found: dict[object, list[tuple[int, Due, tuple[Literal, ...]]]] = {}
+def pairs_of(due: Sequence[Due], slices: Sequence[SliceId]) -> list[Pairs]:
+    """The windows to answer, by shape: those that contain a slice."""
+    by_shape: dict[Shape, list[tuple[int, Due, tuple[Literal, ...]]]] = {}
     for place, one in enumerate(due):
-        shape, constants = shape_of(one.member)
-        found.setdefault((one.member.window, one.after, one.upto, shape), []).append((place, one, constants))
-    cohorts = []
-    for (window, after, upto, shape), mine in found.items():  # type: ignore[misc]
-        places = np.array([place for place, _, _ in mine])
-        members = tuple(one for _, one, _ in mine)
-        cohorts.append(Cohort(window, after, upto, shape, members, places, tuple(c for _, _, c in mine)))  # type: ignore[has-type]
-    return cohorts
+        shape, constants = one.shaped or shape_of(one.member)
+        by_shape.setdefault(shape, []).append((place, one, constants))
+    ends: dict[tuple[WindowSpec, int, int], IntArray] = {}
+    found = []
+    for shape, mine in by_shape.items():
+        windows = [_ends(one, slices, ends) for _, one, _ in mine]
+        sizes = [_window(one).size for _, one, _ in mine]
+        lengths = [len(w) for w in windows]
+        end = np.concatenate(windows)
+        found.append(
+            Pairs(
+                shape,
+                tuple(one for _, one, _ in mine),
+                tuple(constants for _, _, constants in mine),
+                np.array([place for place, _, _ in mine], np.int64),
+                np.repeat(np.arange(len(mine)), lengths),
+                end - np.repeat(np.array(sizes, np.int64), lengths),
+                end,
+            )
+        )
+    return found
 
 
-@dataclass
-class Collected:
-    """A cohort's answer rows, window by window."""
+def _window(one: Due) -> WindowSpec:
+    assert one.member.window is not None
+    return one.member.window
 
-    cohort: Cohort
-    query: list[IntArray] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
-    key: list[IntArray] = field(default_factory=list)
-    rows: list[IntArray] = field(default_factory=list)
-    planes: dict[Measure, list[list[Matrix]]] = field(default_factory=dict)
+
+def _ends(one: Due, slices: Sequence[SliceId], known: dict[tuple[WindowSpec, int, int], IntArray]) -> IntArray:
+    """Ends of windows that contain a slice, ascending, with ``after`` < end ≤ ``upto``."""
+    window = _window(one)
+    key = (window, one.after, one.upto)
+    if key not in known:
+        starts = np.array([s[0] for s in slices], np.int64)
+        first = window.end_after(max(min(s[1] for s in slices) - 1, one.after))
+        last = min(one.upto, int(starts[-1]) + window.size)
+        if last - first > MOST_STEPS * window.slide:
+            known[key] = _sparse_ends(one, slices)
+        else:
+            ends = np.arange(first, last + 1, window.slide, dtype=np.int64)
+            inside = np.searchsorted(starts, ends - window.size) < np.searchsorted(starts, ends)
+            known[key] = ends[inside]
+    return known[key]
+
+
+# Windows that are looked at one by one before slices are: a stream may have been silent for years.
+MOST_STEPS = 10_000
+
+
+def _sparse_ends(one: Due, slices: Sequence[SliceId]) -> IntArray:
+    window = _window(one)
+    ends: set[int] = set()
+    for start, stop, _ in slices:
+        end = window.end_after(max(stop - 1, one.after))
+        while end <= one.upto and end - window.size <= start:
+            ends.add(end)
+            end += window.slide
+    return np.array(sorted(ends), np.int64)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Answer rows of consecutive pairs from ``first`` on: how many each has, their keys, and their partials."""
+
+    first: int
+    counts: IntArray
+    key: IntArray
+    rows: IntArray
+    planes: dict[Measure, list[Matrix]]
+
+    @classmethod
+    def of(
+        cls,
+        first: int,
+        first_key: int,
+        rows: Matrix,
+        used: tuple[IntArray, IntArray] | None,
+        planes: dict[Measure, list[Matrix]],
+    ) -> Found:
+        """From the matrix (pairs × keys) of rows; ``used`` are the places with any, None when all have some."""
+        pairs, width = rows.shape
+        if used is None:
+            key = np.tile(np.arange(first_key, first_key + width), pairs)
+            return cls(first, np.full(pairs, width), key, rows.reshape(-1), planes)
+        return cls(first, np.bincount(used[0], minlength=pairs), used[1] + first_key, rows[used], planes)
+
+    def only(self, places: IntArray) -> Found | None:
+        """The rows of some pairs, numbered as in ``places``."""
+        here = (places >= self.first) & (places < self.first + len(self.counts))
+        if not here.any():
+            return None
+        mine = places[here] - self.first
+        wanted = np.zeros(len(self.counts), np.bool_)
+        wanted[mine] = True
+        rows = np.repeat(wanted, self.counts)
+        planes = {m: [plane[rows] for plane in p] for m, p in self.planes.items()}
+        return Found(int(np.flatnonzero(here)[0]), self.counts[mine], self.key[rows], self.rows[rows], planes)
 
 
 @dataclass(frozen=True)
@@ -100,88 +182,63 @@ class Context:
     fired: Fired
 
 
-def answer(collected: Sequence[Collected], context: Context) -> None:
-    by_shape: dict[Shape, list[Collected]] = {}
-    for bag in collected:
-        if bag.query:
-            by_shape.setdefault(bag.cohort.shape, []).append(bag)
-    for shape, bags in by_shape.items():
-        context.fired.parts += _parts(shape, bags, context)
-
-
-def _parts(shape: Shape, bags: list[Collected], context: Context) -> list[Part]:
+def answer(pairs: Pairs, found: Sequence[Found], context: Context) -> None:
     """The answers of all queries of a shape; if that fails, query by query, so that one breaks alone."""
+    if not sum(len(one.rows) for one in found):
+        return
     try:
-        part = _shape_part(shape, bags, context)
-        return [part] if part.ranges else []
+        part = _part(pairs, found, context)
+        context.fired.parts += [part] if part.ranges else []
     except Exception as error:
-        queries = [(bag, place) for bag in bags for place in range(len(bag.cohort.members))]
-        if len(queries) == 1:
-            context.fired.broken[queries[0][0].cohort.members[0].member.query] = f"{type(error).__name__}: {error}"
-            return []
-        alone = [_only(bag, place) for bag, place in queries]
-        found = (_parts(shape, [b], context) for b in alone if b.query)
-        return [part for parts in found for part in parts]
+        if len(pairs.due) == 1:
+            context.fired.broken[pairs.due[0].member.query] = f"{type(error).__name__}: {error}"
+            return
+        for place in range(len(pairs.due)):
+            mine = np.flatnonzero(pairs.query == place)
+            alone = [one.only(mine) for one in found]
+            answer(_only(pairs, place, mine), [one for one in alone if one is not None], context)
 
 
-def _only(bag: Collected, place: int) -> Collected:
-    """The rows of one query of a cohort."""
-    cohort = bag.cohort
-    one = replace(
-        cohort,
-        members=cohort.members[place : place + 1],
-        places=cohort.places[place : place + 1],
-        constants=cohort.constants[place : place + 1],
+def _only(pairs: Pairs, place: int, mine: IntArray) -> Pairs:
+    """The windows of one query."""
+    return Pairs(
+        pairs.shape,
+        pairs.due[place : place + 1],
+        pairs.constants[place : place + 1],
+        pairs.due_place[place : place + 1],
+        np.zeros(len(mine), np.int64),
+        pairs.start[mine],
+        pairs.end[mine],
     )
-    mine = Collected(one)
-    for index, query in enumerate(bag.query):
-        where = np.flatnonzero(query == place)
-        if len(where):
-            mine.query.append(np.zeros(len(where), np.int64))
-            mine.end.append(bag.end[index])
-            mine.key.append(bag.key[index][where])
-            mine.rows.append(bag.rows[index][where])
-            for measure, windows in bag.planes.items():
-                mine.planes.setdefault(measure, []).append([plane[where] for plane in windows[index]])
-    return mine
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Consecutive rows of one (query, window)."""
-
-    due: Due
-    end: int
-    constants: tuple[Literal, ...]
-    rows: int
-
-
-def _shape_part(shape: Shape, bags: list[Collected], context: Context) -> Part:
+def _part(pairs: Pairs, found: Sequence[Found], context: Context) -> Part:
     """All answers of one shape as one table, and the range of each."""
-    runs, order = _runs(bags)
-    lengths = [one.rows for one in runs]
-    key = _ordered(np.concatenate([k for bag in bags for k in bag.key]), order)
-    rows = _ordered(np.concatenate([r for bag in bags for r in bag.rows]), order)
-    asked = shape.columns
-    taken = [i for i in range(len(context.keys)) if key_column(i) in asked]
+    pair, lengths, order = _runs(found)
+    key = _ordered(_concatenate([one.key for one in found]), order)
+    rows = _ordered(_concatenate([one.rows for one in found]), order)
+    wanted = pairs.shape.columns
+    taken = [i for i in range(len(context.keys)) if key_column(i) in wanted]
     columns = dict(zip(map(key_column, taken), take([context.keys[i] for i in taken], key), strict=True))
     failures: IntArray | None = None
-    for index, aggregate in enumerate(bags[0].cohort.members[0].member.aggregates):
+    for index, aggregate in enumerate(pairs.shape.aggregates):
         needed = measures_of(aggregate)
-        parts = [_joined(m, [p for bag in bags for p in bag.planes[m]]) for m in needed]
-        planes = [[_ordered(plane, order) for plane in part] for part in parts]
+        planes = [[_ordered(p, order) for p in _joined(m, [one.planes[m] for one in found])] for m in needed]
         column, failed = finish(aggregate, rows, planes, context.values.get(needed[0]) if needed else None)
         columns[aggregate_column(index)] = column
         failures = _added(failures, failed)
-    if asked & {WINDOW_START, WINDOW_END}:
-        ends = np.repeat(np.array([one.end for one in runs]), lengths)
-        sizes = np.repeat(np.array([_size(one) for one in runs]), lengths)
-        columns[WINDOW_START] = pa.array(ends - sizes).cast(context.time_type.arrow)
-        columns[WINDOW_END] = pa.array(ends).cast(context.time_type.arrow)
-    columns |= parameter_columns([one.constants for one in runs], lengths)
-    rest = run(shape, columns, len(rows), context.evaluator)
+    if wanted & {WINDOW_START, WINDOW_END}:
+        kind = context.time_type.arrow
+        columns[WINDOW_START] = pa.array(np.repeat(pairs.start[pair], lengths)).cast(kind)
+        columns[WINDOW_END] = pa.array(np.repeat(pairs.end[pair], lengths)).cast(kind)
+    columns |= parameter_columns([pairs.constants[q] for q in pairs.query[pair]], lengths)
+    rest = run(pairs.shape, columns, len(rows), context.evaluator)
     failures = _added(failures, rest.failures)
-    return Part(rest.columns, tuple(_ranges(runs, rest.keep, failures, context.fired)))
+    return Part(rest.columns, tuple(_ranges(pairs, pair, lengths, rest.keep, failures, context.fired)))
+
+
+def _concatenate(parts: list[IntArray]) -> IntArray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _ordered(values: Matrix, order: IntArray | None) -> Matrix:
@@ -195,38 +252,24 @@ def _added(total: IntArray | None, more: npt.NDArray[Any] | None) -> IntArray | 
     return counts if total is None else total + counts
 
 
-def _size(one: _Run) -> int:
-    assert one.due.member.window is not None
-    return one.due.member.window.size
-
-
-def _runs(bags: list[Collected]) -> tuple[list[_Run], IntArray | None]:
-    """The runs of rows of each (query, window), and the order that brings them together: None where they are, as long
-    as keys come in one block."""
-    found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-    first = 0
-    for number, bag in enumerate(bags):
-        for query, end in zip(bag.query, bag.end, strict=True):
-            for place, count in enumerate(np.bincount(query).tolist()):
-                if count:
-                    found.setdefault((number, place, end), []).append((first, count))
-                    first += count
-    runs = []
-    for (number, place, end), parts in found.items():
-        cohort = bags[number].cohort
-        total = sum(count for _, count in parts)
-        runs.append(_Run(cohort.members[place], end, cohort.constants[place], total))
-    if all(len(parts) == 1 for parts in found.values()):
-        return runs, None
-    ranges = [np.arange(at, at + count) for parts in found.values() for at, count in parts]
-    return runs, np.concatenate(ranges)
+def _runs(found: Sequence[Found]) -> tuple[IntArray, IntArray, IntArray | None]:
+    """The pairs that have rows, how many each has, and the order that brings the rows of a pair together: None where
+    they are, as long as keys come in one block."""
+    pair = np.concatenate([one.first + np.arange(len(one.counts)) for one in found])
+    counts = np.concatenate([one.counts for one in found])
+    pair, counts = pair[counts > 0], counts[counts > 0]
+    if (np.diff(pair) > 0).all():
+        return pair, counts, None
+    order = np.argsort(np.repeat(pair, counts), kind="stable")
+    distinct, owner = np.unique(pair, return_inverse=True)
+    return distinct, np.bincount(owner, weights=counts).astype(np.int64), order
 
 
 def _joined(measure: Measure, parts: list[list[Matrix]]) -> list[Matrix]:
-    """Concatenate planes of several windows; shorter ones are padded with zeros."""
+    """Concatenate the planes of several blocks; shorter ones are padded with zeros."""
+    if len(parts) == 1:
+        return parts[0]
     width = max(len(planes) for planes in parts)
-    if width == 1:
-        return [np.concatenate([planes[0] for planes in parts])]
     kinds = plane_kinds(measure, width)
     zero = {"fadd": np.float64, "add": np.int64}
     return [
@@ -235,18 +278,21 @@ def _joined(measure: Measure, parts: list[list[Matrix]]) -> list[Matrix]:
     ]
 
 
-def _ranges(runs: list[_Run], keep: IntArray | None, failures: IntArray | None, fired: Fired) -> Iterator[Range]:
-    edges = np.cumsum([0, *(one.rows for one in runs)])
-    places = edges if keep is None else np.searchsorted(keep, edges)
+def _ranges(
+    pairs: Pairs, pair: IntArray, lengths: IntArray, keep: IntArray | None, failures: IntArray | None, fired: Fired
+) -> Iterator[Range]:
+    edges = np.concatenate([[0], np.cumsum(lengths)])
+    places = (edges if keep is None else np.searchsorted(keep, edges)).tolist()
     failed = None if failures is None else np.add.reduceat(failures, edges[:-1])
-    for index, one in enumerate(runs):
-        query = one.due.member.query
+    queries, starts, ends = (array[pair].tolist() for array in (pairs.query, pairs.start, pairs.end))
+    for index, (place, start, end) in enumerate(zip(queries, starts, ends, strict=True)):
+        one = pairs.due[place]
+        query = one.member.query
         if failed is not None and failed[index]:
             fired.failures[query] += int(failed[index])
-        first, count = int(places[index]), int(places[index + 1] - places[index])
+        first, count = places[index], places[index + 1] - places[index]
         if count:
-            start = one.end - _size(one)
-            partial = one.due.partial_until is not None and start <= one.due.partial_until
+            partial = one.partial_until is not None and start <= one.partial_until
             fired.windows[query] += 1
             fired.rows[query] += count
-            yield Range(query, start, one.end, partial, first, count)
+            yield Range(query, start, end, partial, first, count)

@@ -107,6 +107,7 @@ class Batch:
         self._values: dict[Expression, Evaluated] = {}
         self._numbers: dict[Expression, Numbers] = {}
         self._weights: dict[Expression, list[npt.NDArray[np.float64]]] = {}
+        self._packed: dict[Expression, tuple[npt.NDArray[np.float64], int] | None] = {}
         self._located: dict[Cuts, IntArray] = {}
         self._keys: dict[tuple[Expression, ...], Keys] = {}
         self._slices: dict[Slicer, tuple[IntArray, IntArray]] = {}
@@ -150,6 +151,15 @@ class Batch:
         if expression not in self._weights:
             self._weights[expression] = limbs(self.value(expression), self.number(expression))
         return self._weights[expression]
+
+    def packed(self, expression: Expression) -> tuple[npt.NDArray[np.float64], int] | None:
+        """Weights ``1 + value · 2^shift`` and the shift, so that one ``np.bincount`` gives the number of rows and the
+        sum of a cell; None where that would not be exact."""
+        if expression not in self._packed:
+            weights, shift = self.weights(expression), max(1, self.rows.bit_length())
+            fits = len(weights) == 1 and float(np.abs(weights[0]).sum()) * 2.0**shift < EXACT - self.rows
+            self._packed[expression] = (1.0 + weights[0] * 2.0**shift, shift) if fits else None
+        return self._packed[expression]
 
     def keys(self, expressions: tuple[Expression, ...]) -> Keys:
         if expressions not in self._keys:

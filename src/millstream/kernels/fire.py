@@ -1,192 +1,265 @@
 """Fire: the answers of a group's due windows from its buckets.
 
-    buckets ──► one matrix (queries × keys) for each slice ──► each query adds the slices of its windows ──► rest ──►
-    answer
+    buckets ──► stacks of slices (one for each version) ──► partials of each (query, window) ──► rest ──► answer
 
-Going from classes to queries once for each slice, before windows are put together, costs a tenth of the other order;
-and buckets of different versions meet only after that step, so versions need no alignment.
+Slices are stacked once, whatever number of windows they lie in; and buckets of different versions meet only in the
+sums of a query's window, so versions need no alignment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from millstream.kernels.aggregate import identity, plane_kinds, reducer, stored
-from millstream.kernels.answering import Cohort, Collected, Context, Due, Fired, answer, cohorts_of
-from millstream.kernels.batch import EXACT, Evaluates
-from millstream.kernels.dense import Matrix
+from millstream.kernels.aggregate import identity, plane_kinds, ranked, stored
+from millstream.kernels.answering import Context, Due, Fired, Found, Pairs, answer, pairs_of
+from millstream.kernels.batch import Evaluates
+from millstream.kernels.bucket import Cells
+from millstream.kernels.dense import Matrix, combine, to_ranks
+from millstream.kernels.group import Group
 from millstream.kernels.keys import align
-from millstream.kernels.matrices import Piece, SliceId, Source, add_planes, sources_of, with_ranks
-from millstream.model.group import Measure, measures_of
-from millstream.model.query import WindowSpec
+from millstream.kernels.stack import SliceId, Stack, slice_id
+from millstream.model.group import Measure
 from millstream.model.types import DataType
 
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
-# Matrices of all slices of a fire together; keys are taken in blocks that stay below it.
+# Stacks of all slices of a fire together; keys are taken in blocks that stay below it.
 BLOCK_BYTES = 256 << 20
+# (query, window) pairs are put together in blocks of about so many numbers, which stay in the caches.
+BLOCK_NUMBERS = 1 << 17
 
 
-def fire(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType, evaluator: Evaluates) -> Fired:
-    """Answer the due windows of queries that share their keys; ``pieces`` hold all buckets those windows need."""
+@dataclass(frozen=True)
+class Piece:
+    """A bucket: its version, slice, and the watermark of its batch's plan."""
+
+    group: Group
+    start: int
+    end: int
+    watermark: int | None
+    content: Cells
+
+    @property
+    def slice(self) -> SliceId:
+        return slice_id(self.start, self.end, self.watermark)
+
+
+def can_keep(group: Group, keys: int, limit: int) -> bool:
+    """Whether a version's slices are worth keeping as a stack: one is not larger than ``limit`` bytes, and has no
+    ranks in it, which hold for one fire only."""
+    return group.can_be_full and 8 * group.labels.shape[1] * keys * (1 + len(group.version.measures)) <= limit
+
+
+def fire(
+    due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType, evaluator: Evaluates, kept: Sequence[Stack] = ()
+) -> Fired:
+    """Answer the due windows of queries that share their keys; ``pieces`` and ``kept`` stacks together hold all
+    buckets that those windows need."""
     fired = Fired()
-    if not due or not pieces:
+    if not due or not (pieces or kept):
         return fired
-    keys = pieces[0].group.version.keys or ()
-    numbers, key_values, key_count = align([piece.content.keys for piece in pieces], len(keys))
-    queries = [one.member.query for one in due]
-    measures = tuple(dict.fromkeys(m for one in due for a in one.member.aggregates for m in measures_of(a)))
-    slices = sorted({piece.slice for piece in pieces}, key=lambda s: (s[0], s[1], s[2] or 0))
-    block = max(1, BLOCK_BYTES // (8 * len(due) * len(slices) * (2 + 2 * len(measures))))
+    slices = sorted({*(s for stack in kept for s in stack.slices), *(p.slice for p in pieces)}, key=_by_start)
+    shapes = pairs_of(due, slices)
+    measures = tuple(dict.fromkeys(m for pairs in shapes for m in pairs.shape.measures))
     narrowed, values = with_ranks(pieces, measures)
-    collected = [Collected(cohort) for cohort in cohorts_of(due)]
-    for first in range(0, key_count, block):
-        last = min(first + block, key_count)
-        sources = sources_of(queries, narrowed, numbers, (first, last), measures)
-        for bag in collected:
-            _windows(bag.cohort, sources, slices, first, bag)
-    answer(collected, Context(values, key_values, time_type, evaluator, fired))
+    tables = [*(stack.keys for stack in kept), *(piece.content.keys for piece in narrowed)]
+    numbers, key_values, key_count = align(tables, len(_keys(kept, pieces)))
+    found: list[list[Found]] = [[] for _ in shapes]
+    stacked = (numbers[: len(kept)], numbers[len(kept) :])
+    for first, last in _blocks(key_count, narrowed, measures):
+        views = [*_kept_views(due, kept, stacked[0], first, last)]
+        views += _loose_views(due, narrowed, stacked[1], first, last, measures)
+        for pairs, mine in zip(shapes, found, strict=True):
+            mine += _windows(pairs, views, first, last)
+    context = Context(values, key_values, time_type, evaluator, fired)
+    for pairs, mine in zip(shapes, found, strict=True):
+        answer(pairs, mine, context)
     return fired
 
 
-def _windows(
-    cohort: Cohort, sources: dict[SliceId, list[Source]], slices: Sequence[SliceId], first_key: int, bag: Collected
-) -> None:
-    """Put the cohort's due windows together and collect the rows of their answers."""
-    needed = list(dict.fromkeys(m for a in cohort.members[0].member.aggregates for m in measures_of(a)))
-    ends = list(window_ends(cohort.window, slices, cohort.after, cohort.upto))
-    if not ends:
-        return
-    low, high = ends[0] - cohort.window.size, ends[-1]
-    near = [s for s in slices if s[0] >= low and s[1] <= high]
-    stack = Stack([s for s in near if s[2] is None], sources, cohort.places, needed)
-    late = [(s, source) for s in near if s[2] is not None for source in sources[s]]
-    for end in ends:
-        extra = [source for s, source in late if counts_in(s, end, cohort.window)]
-        counted = [*stack.rows(end - cohort.window.size, end), *(source.rows(cohort.places) for source in extra)]
-        if not counted:
+def _keys(kept: Sequence[Stack], pieces: Sequence[Piece]) -> tuple[object, ...]:
+    return (kept[0].group if kept else pieces[0].group).version.keys or ()
+
+
+def _by_start(slice_: SliceId) -> tuple[int, int, int]:
+    return slice_[0], slice_[1], slice_[2] or 0
+
+
+def _blocks(keys: int, pieces: Sequence[Piece], measures: Sequence[Measure]) -> Iterator[tuple[int, int]]:
+    """Ranges of keys. Only loose pieces are stacked here; what is kept has been small enough."""
+    block = keys
+    if pieces:
+        height = max(max(piece.group.labels.shape) for piece in pieces) + 1
+        slices = len({(piece.slice, id(piece.group)) for piece in pieces})
+        block = max(1, BLOCK_BYTES // (8 * height * (slices + 2) * (2 + 2 * len(measures))))
+    for first in range(0, keys, max(block, 1)):
+        yield first, min(first + block, keys)
+
+
+@dataclass(frozen=True)
+class View:
+    """A stack as a fire sees it: where its members are due, and which of the fire's keys its keys are (``inside``
+    of its own, ``column`` of the fire's block; None: all of them, in order)."""
+
+    stack: Stack
+    member: IntArray
+    late: SliceId | None
+    inside: IntArray | None
+    column: IntArray | None
+
+    def asked(self, pairs: Pairs, places: slice) -> tuple[BoolArray, IntArray, IntArray, IntArray]:
+        """Which pairs the stack contributes to, and their members and ranges of slices."""
+        start, end = pairs.start[places], pairs.end[places]
+        member = self.member[pairs.due_place[pairs.query[places]]]
+        low, high = self.stack.range(start, end)
+        mask = (member >= 0) & (low < high)
+        if self.late is not None:
+            assert self.late[2] is not None
+            mask &= (self.late[1] <= end) & (self.late[2] < end)
+        return mask, member[mask], low[mask], high[mask]
+
+    def spread(self, kind: str, part: Matrix, mask: BoolArray, width: int) -> Matrix:
+        """The part over all pairs and keys of the block."""
+        if self.column is None and mask.all():
+            return part
+        whole = np.zeros((len(mask), width), part.dtype)
+        if kind in ("min", "max"):
+            whole[:] = identity(kind, part.dtype.type, 1)[0]
+        if self.column is None:
+            whole[mask] = part
+        else:
+            whole[np.ix_(np.flatnonzero(mask), self.column)] = part[:, self.inside]
+        return whole
+
+
+def _kept_views(
+    due: Sequence[Due], kept: Sequence[Stack], numbers: Sequence[IntArray], first: int, last: int
+) -> Iterator[View]:
+    for stack, number in zip(kept, numbers, strict=True):
+        if first == 0 and len(number) == last and (number == np.arange(last)).all():
+            yield View(stack, _members(due, stack.group), None, None, None)
+        else:
+            inside = np.flatnonzero((number >= first) & (number < last))
+            yield View(stack, _members(due, stack.group), None, inside, number[inside] - first)
+
+
+def _members(due: Sequence[Due], group: Group) -> IntArray:
+    return np.array([group.position.get(one.member.query, -1) for one in due], np.int64)
+
+
+def _loose_views(
+    due: Sequence[Due],
+    pieces: Sequence[Piece],
+    numbers: Sequence[IntArray],
+    first: int,
+    last: int,
+    measures: Sequence[Measure],
+) -> Iterator[View]:
+    """Stacks of this fire alone, one for each version, and one for each slice that was closed when it got rows."""
+    by_stack: dict[tuple[int, SliceId | None], dict[SliceId, list[tuple[Piece, IntArray]]]] = {}
+    for piece, number in zip(pieces, numbers, strict=True):
+        late = piece.slice if piece.slice[2] is not None else None
+        by_stack.setdefault((id(piece.group), late), {}).setdefault(piece.slice, []).append((piece, number))
+    for (_, late), slices in by_stack.items():
+        group = next(iter(slices.values()))[0][0].group
+        stack = Stack(group, asked(group, measures), (), last - first)
+        for slice_ in sorted(slices, key=_by_start):
+            parts = [(_within(piece.content, number, first, last), number - first) for piece, number in slices[slice_]]
+            stack.push(slice_, [cells for cells, _ in parts], [number for _, number in parts])
+        yield View(stack, _members(due, group), late, None, None)
+
+
+def _within(cells: Cells, number: IntArray, first: int, last: int) -> Cells:
+    """The cells whose key lies in a block of keys."""
+    if first == 0 and (not len(number) or int(number.max()) < last):
+        return cells
+    key = number[cells.key]
+    where = np.flatnonzero((key >= first) & (key < last))
+    partials = tuple(None if p is None else tuple(plane[where] for plane in p) for p in cells.partials)
+    return Cells(cells.keys, cells.rows[where], partials, (cells.key[where], cells.label[where]))
+
+
+def _windows(pairs: Pairs, views: Sequence[View], first: int, last: int) -> Iterator[Found]:
+    """Put the pairs' windows together and give the rows of their answers, block by block."""
+    width = last - first
+    step = max(1, BLOCK_NUMBERS // max(width, 1))
+    for begin in range(0, len(pairs.end), step):
+        places = slice(begin, min(begin + step, len(pairs.end)))
+        parts = [(view, *view.asked(pairs, places)) for view in views]
+        parts = [part for part in parts if part[1].any()]
+        if not parts:
             continue
-        rows = sum(counted[1:], start=counted[0])
-        query, key = np.nonzero(rows)
-        if not len(query):
+        counted = [view.spread("add", view.stack.rows(*at), mask, width) for view, mask, *at in parts]
+        rows = counted[0]
+        for more in counted[1:]:
+            rows = rows + more
+        used = None if rows.all() else _places(rows)
+        planes = {m: _total(m, parts, counted, used, width) for m in pairs.shape.measures}
+        yield Found.of(begin, first, rows, used, planes)
+
+
+def _places(rows: Matrix) -> tuple[IntArray, IntArray]:
+    pair, key = np.nonzero(rows)
+    return pair.astype(np.int64, copy=False), key.astype(np.int64, copy=False)
+
+
+Part = tuple[View, BoolArray, IntArray, IntArray, IntArray]
+
+
+def _total(
+    measure: Measure,
+    parts: Sequence[Part],
+    counted: Sequence[Matrix],
+    used: tuple[IntArray, IntArray] | None,
+    width: int,
+) -> list[Matrix]:
+    """The measure's planes at the rows in use, added up over stacks; a count that equals the number of rows has none
+    of its own."""
+    total: list[Matrix] = []
+    for (view, mask, *at), rows in zip(parts, counted, strict=True):
+        planes = view.stack.planes(measure, *at)
+        if planes is None:
             continue
-        bag.query.append(query)
-        bag.end.append(end)
-        bag.key.append(key + first_key)
-        bag.rows.append(rows[query, key].astype(np.int64))
-        for measure in needed:
-            parts = stack.planes(measure, end - cohort.window.size, end)
-            parts += [source.planes(measure, cohort.places) for source in extra]
-            planes = _total(measure, parts, counted)
-            bag.planes.setdefault(measure, []).append(list(stored(measure, tuple(p[query, key] for p in planes))))
+        kinds = plane_kinds(measure, max(len(planes), len(total), 1))
+        mine = [view.spread(kind, p, mask, width) for kind, p in zip(kinds, planes, strict=False)] or [rows]
+        longer, shorter = (total, mine) if len(total) > len(mine) else (mine, total)
+        total = [combine(kinds[i], p, shorter[i]) if i < len(shorter) else p for i, p in enumerate(longer)]
+    picked = tuple(p.reshape(-1) if used is None else p[used] for p in total)
+    return list(stored(measure, picked))
 
 
-class Stack:
-    """The slices of a cohort one above the other, by start. A window is a range of them: slices of versions that have
-    the queries lie inside it or outside, and the others hold nothing of theirs. Integers are summed up once, so that a
-    window is the difference of two sums, however many slices it has."""
-
-    def __init__(
-        self,
-        slices: Sequence[SliceId],
-        sources: dict[SliceId, list[Source]],
-        places: IntArray,
-        measures: Sequence[Measure],
-    ) -> None:
-        self._starts = np.array([s[0] for s in slices], np.int64)
-        found = [(source, source.rows(places)) for s in slices for source in sources[s]]
-        self._owner = np.array([n for n, s in enumerate(slices) for _ in sources[s]], np.int64)
-        self._rows = _prefix([rows for _, rows in found]) if found else None
-        self._planes: dict[Measure, list[Matrix]] = {}
-        self._as_rows: set[Measure] = set()
-        for measure in measures:
-            parts = [(source.planes(measure, places), rows) for source, rows in found]
-            known = [planes for planes, _ in parts if planes is not None]
-            if known and all(planes == [] for planes in known):
-                self._as_rows.add(measure)
-            elif known:
-                self._planes[measure] = self._stacked(measure, parts)
-
-    def _stacked(self, measure: Measure, parts: list[tuple[list[Matrix] | None, Matrix]]) -> list[Matrix]:
-        """Each plane over all slices."""
-        full = [planes if planes else [rows] if planes == [] else [] for planes, rows in parts]
-        width = max(len(planes) for planes in full)
-        like = next(planes for planes in full if len(planes) == width)
-        kinds = plane_kinds(measure, width)
-        stacks = []
-        for number, kind in enumerate(kinds):
-            empty = np.zeros_like(like[number])
-            if kind in ("min", "max"):
-                empty[:] = identity(kind, empty.dtype.type, 1)[0]
-            layers = [planes[number] if len(planes) > number else empty for planes in full]
-            stacks.append(_prefix(layers) if kind == "add" else np.stack(layers))
-        return stacks
-
-    def _range(self, start: int, end: int) -> tuple[int, int]:
-        first, last = np.searchsorted(self._starts, (start, end))
-        low, high = np.searchsorted(self._owner, (first, last))
-        return int(low), int(high)
-
-    def rows(self, start: int, end: int) -> list[Matrix]:
-        """The number of rows in a window; nothing where it has no slice."""
-        low, high = self._range(start, end)
-        return [] if self._rows is None or low == high else [self._rows[high] - self._rows[low]]
-
-    def planes(self, measure: Measure, start: int, end: int) -> list[list[Matrix] | None]:
-        low, high = self._range(start, end)
-        if self._rows is None or low == high:
-            return []
-        if measure in self._as_rows:
-            return [[]]
-        stacks = self._planes.get(measure)
-        if stacks is None:
-            return [None]
-        kinds = plane_kinds(measure, len(stacks))
-        return [[_between(kind, stack, low, high) for kind, stack in zip(kinds, stacks, strict=True)]]
+def asked(group: Group, measures: Sequence[Measure]) -> list[Measure]:
+    """Those of the measures that a version has: it lacks the ones of queries that came later or had gone."""
+    return [measure for measure in measures if measure in group.version.measures]
 
 
-def _prefix(layers: list[Matrix]) -> Matrix:
-    """Sums of the first n layers; in doubles while those are exact."""
-    exact = all(layer.dtype == np.float64 for layer in layers)
-    if exact and sum(float(np.abs(layer).max(initial=0.0)) for layer in layers) >= EXACT:
-        exact = False
-    total = np.zeros((len(layers) + 1, *layers[0].shape), np.float64 if exact else np.int64)
-    for number, layer in enumerate(layers):
-        np.add(total[number], layer, out=total[number + 1], casting="unsafe")
-    return total
+def with_ranks(pieces: Sequence[Piece], measures: Sequence[Measure]) -> tuple[list[Piece], dict[Measure, pa.Array]]:
+    """Only the partials that due queries ask for, with ranks of MIN and MAX over text that are comparable between all
+    pieces."""
+    narrowed = [_narrowed(piece, measures) for piece in pieces]
+    values: dict[Measure, pa.Array] = {}
+    for measure in measures:
+        if measure.kind not in ("min", "max") or not ranked(measure.argument.type):
+            continue
+        having = [i for i, piece in enumerate(narrowed) if measure in piece.group.version.measures]
+        mine = [(i, asked(narrowed[i].group, measures).index(measure)) for i in having]
+        single = [replace(narrowed[i].content, partials=(narrowed[i].content.partials[at],)) for i, at in mine]
+        changed, found = to_ranks(single, [measure])
+        values[measure] = found[0]
+        for (i, at), cells in zip(mine, changed, strict=True):
+            old = narrowed[i].content.partials
+            partials = (*old[:at], cells.partials[0], *old[at + 1 :])
+            narrowed[i] = replace(narrowed[i], content=replace(narrowed[i].content, partials=partials))
+    return narrowed, values
 
 
-def _between(kind: str, stack: Matrix, low: int, high: int) -> Matrix:
-    if kind == "add":
-        difference: Matrix = stack[high] - stack[low]
-        return difference
-    reduced: Matrix = (np.add if kind == "fadd" else reducer(kind)).reduce(stack[low:high], axis=0)
-    return reduced
-
-
-def window_ends(window: WindowSpec, slices: Sequence[SliceId], after: int, upto: int) -> Iterator[int]:
-    """Ends of windows that contain a slice, ascending, with ``after`` < end ≤ ``upto``."""
-    ends: set[int] = set()
-    for start, stop, _ in slices:
-        end = window.end_after(max(stop - 1, after))
-        while end <= upto and end - window.size <= start:
-            ends.add(end)
-            end += window.slide
-    return iter(sorted(ends))
-
-
-def counts_in(slice_: SliceId, end: int, window: WindowSpec) -> bool:
-    start, stop, watermark = slice_
-    return end - window.size <= start and stop <= end and (watermark is None or watermark < end)
-
-
-def _total(measure: Measure, parts: list[list[Matrix] | None], rows: list[Matrix]) -> list[Matrix]:
-    """Add up the slices' planes; a count that equals the number of rows has none of its own."""
-    known = [part or [count] for part, count in zip(parts, rows, strict=True) if part is not None]
-    total = known[0]
-    for part in known[1:]:
-        total = add_planes(measure, total, part)
-    return total
+def _narrowed(piece: Piece, measures: Sequence[Measure]) -> Piece:
+    own = piece.group.version.measures
+    partials = tuple(piece.content.partials[own.index(measure)] for measure in asked(piece.group, measures))
+    return replace(piece, content=replace(piece.content, partials=partials))

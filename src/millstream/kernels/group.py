@@ -12,6 +12,7 @@ import numpy.typing as npt
 from millstream.kernels.aggregate import ranked
 from millstream.kernels.classes import ClassTable, table_of
 from millstream.kernels.dense import Labels
+from millstream.kernels.rest import Shape, Shaped, shape_of
 from millstream.kernels.slices import Slicer
 from millstream.model.expression import Expression
 from millstream.model.group import GroupVersion
@@ -64,6 +65,13 @@ class Group:
     @cached_property
     def label_runs(self) -> Labels:
         return Labels.of(self.labels)
+
+    @cached_property
+    def shapes(self) -> tuple[Shaped, ...]:
+        """What each member does after the shared part."""
+        known: dict[Shape, Shape] = {}
+        found = (shape_of(member) for member in self.version.members)
+        return tuple((known.setdefault(shape, shape), constants) for shape, constants in found)
 
     @cached_property
     def selected(self) -> tuple[Expression, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.kernels.aggregate import Planes, accumulate, stored, unrank
+from millstream.kernels.aggregate import Planes, accumulate, accumulate_rows, stored, unrank
 from millstream.kernels.batch import Batch
 from millstream.kernels.bucket import Cells, pick
 from millstream.kernels.dense import Labels, lay_out, per_query, to_ranks
@@ -86,8 +86,7 @@ def _dense(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: K
     """Accumulate over every code there could be; the planes of a slice are a range of them."""
     width = (group.table.classes + 1) * keys.count
     wanted = group.table.classes * keys.count
-    rows = np.bincount(code, minlength=len(open_) * width)
-    partials = [accumulate(measure, batch, code, len(rows)) for measure in group.version.measures]
+    rows, partials = _accumulate(group, batch, code, len(open_) * width)
     for index in np.flatnonzero(open_):
         first = int(index) * width
         mine = rows[first : first + wanted]
@@ -108,14 +107,19 @@ def _sparse(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: 
     used, number = np.unique(code[keep], return_inverse=True)
     cells = np.full(batch.rows, len(used), np.int64)
     cells[keep] = number
-    rows = np.bincount(number, minlength=len(used))
-    partials = [accumulate(measure, batch, cells, len(used) + 1) for measure in group.version.measures]
+    rows, partials = _accumulate(group, batch, cells, len(used) + 1)
     edges = np.searchsorted(used, np.arange(len(open_) + 1) * width)
     for index, (first, last) in enumerate(itertools.pairwise(edges)):
         if first < last:
             where = np.arange(first, last)
             inside = used[first:last] - index * width
             yield index, _cells(keys, inside, rows[first:last], _stored(group, partials, where))
+
+
+def _accumulate(group: Group, batch: Batch, cells: IntArray, count: int) -> tuple[IntArray, list[Planes | None]]:
+    measures = group.version.measures
+    rows, known = accumulate_rows(measures, batch, cells, count)
+    return rows, [known[m] if m in known else accumulate(m, batch, cells, count) for m in measures]
 
 
 def _stored(group: Group, partials: list[Planes | None], where: IntArray | slice) -> tuple[Planes | None, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ import pyarrow as pa
 
 from millstream.kernels.batch import Evaluates
 from millstream.model.expression import Call, Column, Expression, Literal, columns
-from millstream.model.group import Member
+from millstream.model.group import Measure, Member, measures_of
+from millstream.model.query import Aggregate
 from millstream.model.types import DataType
 
 IntArray = npt.NDArray[np.int64]
@@ -46,18 +48,33 @@ _OPEN = frozenset(
 class Shape:
     """HAVING and outputs with parameters ``#p0…`` for constants, and the aggregates they stand on."""
 
-    aggregates: tuple[object, ...]
+    aggregates: tuple[Aggregate, ...]
     having: Expression | None
     outputs: tuple[Expression, ...]
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Every due query asks for it in every fire."""
+        return hash((self.aggregates, self.having, self.outputs))
+
+    @cached_property
+    def measures(self) -> tuple[Measure, ...]:
+        return tuple(dict.fromkeys(m for a in self.aggregates for m in measures_of(a)))
+
+    @cached_property
     def columns(self) -> set[str]:
         """The columns that the rest reads."""
         parts = self.outputs if self.having is None else (self.having, *self.outputs)
         return {name for part in parts for name in columns(part)}
 
 
-def shape_of(member: Member) -> tuple[Shape, tuple[Literal, ...]]:
+Shaped = tuple[Shape, tuple[Literal, ...]]
+
+
+def shape_of(member: Member) -> Shaped:
     """The shape and the constants taken out of it."""
     constants: list[Literal] = []
     having = None if member.having is None else _open(member.having, constants)
@@ -126,7 +143,7 @@ def _add(total: npt.NDArray[np.int64] | None, more: npt.NDArray[Any] | None) -> 
     return more.astype(np.int64) if total is None else total + more.astype(np.int64)
 
 
-def parameter_columns(constants: Sequence[Sequence[Literal]], lengths: Sequence[int]) -> dict[str, pa.Array]:
+def parameter_columns(constants: Sequence[Sequence[Literal]], lengths: IntArray) -> dict[str, pa.Array]:
     """Each query's constants repeated over its rows; all queries have the same number and types of them."""
     if not constants:
         return {}

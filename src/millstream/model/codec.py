@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, TypeVar
 
-from millstream.model import expression, group, plan, query, selection, stream, types
+from millstream.model import expression, group, join, plan, query, selection, stream, types
 
 _CLASS = "@"
 _BYTES = "@bytes"
@@ -60,7 +60,12 @@ for _known in (
     query.WindowSpec,
     query.Aggregate,
     query.Output,
+    query.Order,
+    query.Ranking,
     query.LogicalQuery,
+    join.Leg,
+    join.JoinNode,
+    join.JoinQuery,
     plan.IngestPlan,
     plan.Bucket,
     plan.BucketFile,

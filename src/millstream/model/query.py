@@ -11,6 +11,11 @@ from millstream.model.types import DataType
 WINDOW_START = "#start"
 WINDOW_END = "#end"
 
+# The name under which outputs see the rank that a ranking gives a row.
+RANK = "#rank"
+
+RANKINGS = ("row_number", "rank", "dense_rank")
+
 AGGREGATE_FUNCTIONS = ("count", "sum", "min", "max", "avg")
 
 
@@ -72,8 +77,30 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    expression: Expression
+    ascending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Keeps the rows of an answer whose rank inside their window (and ``partition``) is at most ``limit``. The
+    expressions see what the outputs see; the outputs also see the rank itself, as ``#rank``."""
+
+    function: str
+    partition: tuple[Expression, ...]
+    order: tuple[Order, ...]
+    limit: int
+
+    def __post_init__(self) -> None:
+        if self.function not in RANKINGS:
+            raise ValueError(f"unknown ranking {self.function!r}; known: {', '.join(RANKINGS)}")
+
+
+@dataclass(frozen=True, slots=True)
 class LogicalQuery:
-    """``SELECT outputs FROM stream WHERE where GROUP BY keys, window HAVING having``.
+    """``SELECT outputs FROM stream WHERE where GROUP BY keys, window HAVING having [QUALIFY ranking]``.
 
     Without a window there are no keys and no aggregates, and the outputs are over columns of the stream.
     """
@@ -86,7 +113,8 @@ class LogicalQuery:
     aggregates: tuple[Aggregate, ...]
     having: Expression | None
     outputs: tuple[Output, ...]
+    ranking: Ranking | None = None
 
     def __post_init__(self) -> None:
-        if self.window is None and (self.keys or self.aggregates or self.having):
+        if self.window is None and (self.keys or self.aggregates or self.having or self.ranking):
             raise ValueError("a query without a window has neither keys nor aggregates")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -13,9 +13,10 @@ from millstream.kernels import bucket
 from millstream.kernels.answering import Due, Fired
 from millstream.kernels.answers import Part
 from millstream.kernels.bucket import Cells
-from millstream.kernels.fire import fire
-from millstream.kernels.matrices import Piece, SliceId, SliceMatrix, can_keep, slice_id, slice_matrix
+from millstream.kernels.fire import Piece, can_keep, fire
+from millstream.kernels.group import Group
 from millstream.kernels.merge import merge
+from millstream.kernels.stack import SliceId, Stack, slice_id
 from millstream.model.plan import Bucket, BucketFile, FireResult
 from millstream.model.types import DataType
 from millstream.runtime.home import BUCKETS, Home
@@ -77,11 +78,12 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     seconds: dict[str, float] = defaultdict(float)
     for item in task.items:
         started = time.perf_counter()
-        pieces = read_pieces(task.home, item)
+        stacks, pieces = read_slices(task.home, item)
         read = time.perf_counter()
         seconds["fire: read"] += read - started
-        due = [found for one in item.due if (found := _due(one, pieces)) is not None]
-        fired = fire_apart(due, pieces, task.time_type)
+        groups = [*(stack.group for stack in stacks), *(piece.group for piece in pieces)]
+        due = [found for one in item.due if (found := _due(one, groups)) is not None]
+        fired = fire_apart(due, pieces, task.time_type, stacks)
         seconds["fire: answer"] += time.perf_counter() - read
         parts += fired.parts
         windows |= fired.windows
@@ -97,16 +99,16 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     return FireResult(answers, windows, rows, failures, broken, files, tuple(replaced)), dict(seconds)
 
 
-def fire_apart(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType) -> Fired:
+def fire_apart(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType, stacks: Sequence[Stack] = ()) -> Fired:
     """All together; if that fails, each query alone, so that the one that cannot be answered stops nobody else."""
     try:
-        return fire(due, pieces, time_type, evaluator())
+        return fire(due, pieces, time_type, evaluator(), stacks)
     except Exception as error:
         if len(due) == 1:
             return Fired(broken={due[0].member.query: f"{type(error).__name__}: {error}"})
         fired = Fired()
         for one in due:
-            alone = fire_apart([one], pieces, time_type)
+            alone = fire_apart([one], pieces, time_type, stacks)
             fired.parts += alone.parts
             fired.windows.update(alone.windows)
             fired.rows.update(alone.rows)
@@ -115,8 +117,8 @@ def fire_apart(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType)
         return fired
 
 
-def read_pieces(home: Home, item: FireItem) -> list[Piece]:
-    """The slices of an item: matrices where they can be kept between fires, else the buckets themselves."""
+def read_slices(home: Home, item: FireItem) -> tuple[list[Stack], list[Piece]]:
+    """The slices of an item: stacks where they can be kept between fires, else the buckets themselves."""
     files: dict[str, pa.Buffer] = {}
 
     def read(ref: BucketRef) -> Cells:
@@ -125,93 +127,121 @@ def read_pieces(home: Home, item: FireItem) -> list[Piece]:
         group = load_group(home, item.versions[ref.version])
         return bucket.decode(files[ref.path].slice(ref.offset, ref.length), len(group.version.measures))
 
+    stacks: list[Stack] = []
     pieces: list[Piece] = []
-    for (version, slice_), refs in _by_slice(item.buckets).items():
-        group = load_group(home, item.versions[version])
-        key = _cache_key(home, item.versions[version], slice_, refs)
-        matrix = kept.get(key)
-        if matrix is None:
-            parts = [read(ref) for ref in refs]
-            keys = sum(len(cells.keys[0]) if cells.keys else 1 for cells in parts)
-            if not can_keep(group, keys, LARGEST_MATRIX):
-                pieces += [Piece(group, r.start, r.end, r.watermark, c) for r, c in zip(refs, parts, strict=True)]
-                continue
-            matrix = slice_matrix(group, parts)
-            kept.put(key, matrix)
-        pieces.append(Piece(group, refs[0].start, refs[0].end, slice_[2], matrix))
-    return pieces
+    for version, path in enumerate(item.versions):
+        group = load_group(home, path)
+        mine = [ref for ref in item.buckets if ref.version == version]
+        on_time = _by_slice([ref for ref in mine if _slice(ref)[2] is None])
+        stack = kept.stack((home.root, path), group, on_time, read)
+        if stack is not None:
+            stacks.append(stack)
+            mine = [ref for ref in mine if _slice(ref)[2] is not None]
+        pieces += [Piece(group, ref.start, ref.end, ref.watermark, read(ref)) for ref in mine]
+    return stacks, pieces
 
 
-def _by_slice(refs: Sequence[BucketRef]) -> dict[tuple[int, SliceId], list[BucketRef]]:
-    found: dict[tuple[int, SliceId], list[BucketRef]] = defaultdict(list)
-    for ref in refs:
-        found[ref.version, slice_id(ref.start, ref.end, ref.watermark)].append(ref)
+def _slice(ref: BucketRef) -> SliceId:
+    return slice_id(ref.start, ref.end, ref.watermark)
+
+
+def _by_slice(refs: Sequence[BucketRef]) -> dict[SliceId, list[BucketRef]]:
+    """In order of their start."""
+    found: dict[SliceId, list[BucketRef]] = defaultdict(list)
+    for ref in sorted(refs, key=lambda ref: ref.start):
+        found[_slice(ref)].append(ref)
     return found
 
 
-CacheKey = tuple[object, ...]
+Place = tuple[str, int]
+# A stack is made anew after so many times its slices have been dropped from it.
+AGE = 20
 
 
-def _cache_key(home: Home, version: str, slice_: SliceId, refs: Sequence[BucketRef]) -> CacheKey:
-    return home.root, version, slice_, tuple(sorted((ref.path, ref.offset) for ref in refs))
+class KeptStacks:
+    """The stacks of group versions in a worker process. Slices on them are closed, so they never change: a fire adds
+    the slices that have closed since the last one. Those that fire least recently go first."""
 
-
-class KeptMatrices:
-    """The matrices of recent slices in a worker process: each window that contains a slice asks for it again."""
-
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, largest: int) -> None:
         self._limit = limit
-        self._bytes = 0
-        self._matrices: OrderedDict[CacheKey, SliceMatrix] = OrderedDict()
+        self._largest = largest
+        self._stacks: OrderedDict[tuple[str, str], tuple[Stack, dict[SliceId, frozenset[Place]]]] = OrderedDict()
 
-    def get(self, key: CacheKey) -> SliceMatrix | None:
-        if key in self._matrices:
-            self._matrices.move_to_end(key)
-        return self._matrices.get(key)
+    def stack(
+        self,
+        key: tuple[str, str],
+        group: Group,
+        slices: dict[SliceId, list[BucketRef]],
+        read: Callable[[BucketRef], Cells],
+    ) -> Stack | None:
+        """The version's stack with all these slices on it; None where it would be too large to keep."""
+        if not slices or not group.can_be_full:
+            return None
+        stack, places = self._stacks.pop(key) if key in self._stacks else (Stack.empty(group), {})
+        stack.drop_below(next(iter(slices))[0])
+        known = {slice_: places[slice_] for slice_ in stack.slices}
+        wanted = {slice_: frozenset((ref.path, ref.offset) for ref in refs) for slice_, refs in slices.items()}
+        new = [slice_ for slice_ in slices if slice_ not in known]
+        same = all(known[slice_] == places for slice_, places in wanted.items() if slice_ in known)
+        out_of_order = bool(new and known) and new[0] < max(known)
+        # Keys keep their numbers when their slices go; now and then the unused ones are shed.
+        aged = len(group.version.keys or ()) > 0 and stack.dropped > AGE * len(slices)
+        if not same or out_of_order or aged:
+            stack, known, new = Stack.empty(group), {}, list(slices)
+        for slice_ in new:
+            parts = [read(ref) for ref in slices[slice_]]
+            numbers = stack.numbers(parts)
+            if not can_keep(group, stack.key_count, self._largest):
+                return None
+            stack.push(slice_, parts, numbers)
+            known[slice_] = wanted[slice_]
+        self._stacks[key] = (stack, known)
+        self._shrink()
+        return stack
 
-    def put(self, key: CacheKey, matrix: SliceMatrix) -> None:
-        if key not in self._matrices:
-            self._matrices[key] = matrix
-            self._bytes += matrix.bytes
-        while self._bytes > self._limit and self._matrices:
-            self._bytes -= self._matrices.popitem(last=False)[1].bytes
+    def _shrink(self) -> None:
+        total = sum(stack.bytes for stack, _ in self._stacks.values())
+        while total > self._limit and len(self._stacks) > 1:
+            total -= self._stacks.popitem(last=False)[1][0].bytes
 
-    def rename(self, old: CacheKey, new: CacheKey) -> None:
+    def rename(self, key: tuple[str, str], slice_: SliceId, place: Place) -> None:
         """The same slice from a compacted bucket."""
-        if old in self._matrices:
-            self._matrices[new] = self._matrices.pop(old)
+        if key in self._stacks and slice_ in self._stacks[key][1]:
+            self._stacks[key][1][slice_] = frozenset([place])
 
 
-# Matrices kept by a worker process, and the largest worth keeping; larger ones are made block by block in each fire.
-kept = KeptMatrices(384 << 20)
-LARGEST_MATRIX = 32 << 20
+# Stacks kept by a worker process in all, and the largest slice worth keeping; larger ones are stacked block by block
+# in each fire.
+kept = KeptStacks(768 << 20, 32 << 20)
 
 
-def _due(one: DueQuery, pieces: Sequence[Piece]) -> Due | None:
+def _due(one: DueQuery, groups: Sequence[Group]) -> Due | None:
     """The query's definition from any version that has it; none means that no bucket concerns it."""
-    for piece in pieces:
-        position = piece.group.position.get(one.query)
+    for group in groups:
+        position = group.position.get(one.query)
         if position is not None:
-            return Due(piece.group.version.members[position], one.after, one.upto, one.partial_until)
+            member = group.version.members[position]
+            return Due(member, one.after, one.upto, one.partial_until, group.shapes[position])
     return None
 
 
 @dataclass(frozen=True)
 class _Compacted:
-    """A merged bucket, before it has a place in a file; ``key`` finds the matrix of what it replaces."""
+    """A merged bucket, before it has a place in a file."""
 
     version: str
     bucket: Bucket
     newest: BucketRef
     data: pa.Buffer
-    key: CacheKey
 
 
 def _compact(home: Home, item: FireItem, replaced: list[tuple[str, int]]) -> Iterator[_Compacted]:
     """Merge the buckets of closed slices that later windows will read. Buckets of batches that came after the slice
     had closed are left alone: they do not count in every window."""
-    for (version, slice_), refs in _by_slice(item.buckets).items():
-        start, end, late = slice_
+    by_slice: dict[tuple[int, SliceId], list[BucketRef]] = defaultdict(list)
+    for ref in item.buckets:
+        by_slice[ref.version, _slice(ref)].append(ref)
+    for (version, (start, end, late)), refs in by_slice.items():
         if len(refs) < 2 or late is not None or end > item.closed or start < item.needed_from:
             continue
         path = item.versions[version]
@@ -223,7 +253,7 @@ def _compact(home: Home, item: FireItem, replaced: list[tuple[str, int]]) -> Ite
         newest = max(refs, key=lambda ref: ref.batch)
         place = Bucket(group.version.group, group.version.version, start, end, 0, len(encoded), len(cells))
         replaced += [(ref.path, ref.offset) for ref in refs]
-        yield _Compacted(path, place, newest, encoded, _cache_key(home, path, slice_, refs))
+        yield _Compacted(path, place, newest, encoded)
 
 
 def _write_compacted(task: FireTask, compacted: Sequence[_Compacted]) -> tuple[BucketFile, ...]:
@@ -241,6 +271,6 @@ def _write_compacted(task: FireTask, compacted: Sequence[_Compacted]) -> tuple[B
             position += placed.length
             buckets.append(placed)
             slice_ = slice_id(placed.start, placed.end, watermark)
-            kept.rename(one.key, (task.home.root, one.version, slice_, ((path, placed.offset),)))
+            kept.rename((task.home.root, one.version), slice_, (path, placed.offset))
         files.append(BucketFile(path, task.stream, batch, watermark, tuple(buckets)))
     return tuple(files)

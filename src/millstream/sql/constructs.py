@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millstream.errors import Position, SqlError
+from millstream.model.stream import Stream
 from millstream.sql.tokens import Token, locate
 
 
@@ -28,17 +29,41 @@ def unsupported(sql: str, tokens: Sequence[Token], message: str, hint: str, *phr
     return SqlError("UNSUPPORTED", message, hint=hint, position=position, text=sql)
 
 
-_ONE_STREAM = "a query reads one stream; create one query for each stream"
+# The form in which an answer has only the first rows of each window.
+RANKING_FORM = "QUALIFY row_number() OVER (PARTITION BY window ORDER BY … DESC) <= 3"
+
+
+def join_form(sources: Sequence[tuple[str, Stream]]) -> str:
+    """A join, in a window, of sources given as alias and stream."""
+    tables = ", ".join(
+        f"{alias} AS (SELECT *, window({stream.time}, '10 seconds') AS w FROM {stream.name})"
+        for alias, stream in sources
+    )
+    names = [alias for alias, _ in sources]
+    return f"WITH {tables} SELECT … FROM {names[0]} JOIN {names[1]} ON {names[0]}.w = {names[1]}.w AND …"
+
+
+_PLAIN_JOIN = "join sources with JOIN … ON, each with a window column"
+_FIRST_ROWS = f"a stream has no first rows; filter with WHERE or HAVING, or keep the first of each window: {RANKING_FORM}"
 _SORT = "an answer is a set of rows; sort it where it is read"
 _GROUPS = "create one query for each set of keys"
-_PLAIN = "write the condition with values instead of a query"
+_PLAIN = "write the condition with values instead of a query, or as LEFT SEMI JOIN or LEFT ANTI JOIN in a window"
 
-JOIN = Construct("JOIN", _ONE_STREAM, ("JOIN", "FROM"))
+LATERAL = Construct("a lateral join", _PLAIN_JOIN, ("LATERAL", "JOIN", "FROM"))
+AS_OF = Construct("AS OF JOIN", _PLAIN_JOIN, ("ASOF", "AS OF", "JOIN"))
 SUBQUERY = Construct("a subquery in an expression", _PLAIN, ("EXISTS", "( SELECT", "( WITH"))
 SESSION = Construct("session_window", "use a tumbling or sliding window(…)", ("session_window (",))
 WINDOW_TIME = Construct("window_time", "use window.start or window.end", ("window_time (",))
 NESTED = Construct(
     "an aggregation over an aggregation", "create the inner query and aggregate its answers", ("GROUP BY", "( SELECT")
+)
+BELOW_JOIN = Construct(
+    "an aggregation or ranking below a join",
+    "join the streams first, then group by the window and keys",
+    ("GROUP BY", "QUALIFY", "OVER", "SELECT DISTINCT"),
+)
+SECOND_WINDOW = Construct(
+    "a second window over a source", "use the window column that the source has already", ("GROUP BY window (", "window (")
 )
 LOOSE_WINDOW = Construct(
     "window() without GROUP BY",
@@ -50,21 +75,20 @@ WHERE_WINDOW = Construct("a condition on the window in WHERE", "put it into HAVI
 # By the name of the operator in Spark's plan.
 OPERATORS: Mapping[str, Construct] = {
     "Sort": Construct("ORDER BY", _SORT, ("ORDER BY", "SORT BY", "CLUSTER BY")),
-    "GlobalLimit": Construct(
-        "LIMIT", "a stream has no first rows; filter with WHERE or HAVING", ("LIMIT", "TABLESAMPLE")
-    ),
-    "Offset": Construct("OFFSET", "a stream has no first rows; filter with WHERE or HAVING", ("OFFSET",)),
+    "GlobalLimit": Construct("LIMIT", _FIRST_ROWS, ("LIMIT", "TABLESAMPLE")),
+    "Offset": Construct("OFFSET", _FIRST_ROWS, ("OFFSET",)),
     "Distinct": Construct(
         "SELECT DISTINCT", "group by the columns and a window instead", ("SELECT DISTINCT", "UNION", "DISTINCT")
     ),
     "Deduplicate": Construct("DISTINCT", "group by the columns and a window instead", ("DISTINCT",)),
-    "Join": JOIN,
-    "LateralJoin": JOIN,
-    "AsOfJoin": JOIN,
+    "LateralJoin": LATERAL,
+    "AsOfJoin": AS_OF,
     "Union": Construct("UNION", "create one query for each part", ("UNION",)),
     "Intersect": Construct("INTERSECT", "combine the conditions in one WHERE with AND", ("INTERSECT",)),
     "Except": Construct("EXCEPT", "combine the conditions in one WHERE with AND NOT", ("EXCEPT", "MINUS")),
-    "Window": Construct("OVER (…)", "use an aggregate with GROUP BY and window(…)", ("OVER", "QUALIFY")),
+    "Window": Construct(
+        "OVER (…) over rows", f"group by keys and window(…), and rank the groups: {RANKING_FORM}", ("OVER", "QUALIFY")
+    ),
     "Generate": Construct(
         "a function that makes rows",
         "write the rows into the stream one by one",

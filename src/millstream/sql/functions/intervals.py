@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.model.expression import Call
+from millstream.model.expression import Call, Column
+from millstream.model.query import WINDOW_START
 from millstream.model.types import DATE, INTEGER, LONG, DataType
 from millstream.sql.functions.literals import TIMESTAMP_MAX, TIMESTAMP_MIN
 from millstream.sql.functions.table import Function, Template, add, always, eager
@@ -104,7 +105,10 @@ def _window_type(call: Call) -> DataType | None:
 
 
 def _window(call: Call, args: Sequence[str]) -> str:
-    return f'struct_pack("start" := {args[0]}, "end" := {args[1]})'
+    """A source that an outer join leaves unmatched has no window at all: NULL, and not a struct of NULLs."""
+    whole = f'struct_pack("start" := {args[0]}, "end" := {args[1]})'
+    grouped = isinstance(call.args[0], Column) and call.args[0].name == WINDOW_START
+    return whole if grouped else f"CASE WHEN {args[0]} IS NOT NULL THEN {whole} END"
 
 
 def _enter() -> None:

@@ -1,0 +1,267 @@
+"""The slices of a group version one above the other: what windows are put together from.
+
+    layers   0   s1   s1+s2   s1+s2+s3   …        labels summed up too, within each layer:
+             window = layer[high] - layer[low]    query = row[stop] - row[start]
+
+Integers are kept as running sums over slices and over labels, so a window of a query whose labels are neighbours is
+four rows added and subtracted, however many slices and classes it has. Sums wrap around in 64 bits, and so do their
+differences: exact as long as the window's own sum fits. Doubles, MIN and MAX have no inverse; their slices stay apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millstream.kernels.aggregate import identity, plane_kinds, reducer
+from millstream.kernels.bucket import Cells
+from millstream.kernels.dense import Labels, Matrix, lay_out, reduce_labels
+from millstream.kernels.group import Group
+from millstream.kernels.keys import align
+from millstream.model.group import Measure
+
+IntArray = npt.NDArray[np.int64]
+
+# Layers that a stack has room for at first.
+FIRST_LAYERS = 8
+
+# (start, end, watermark): a bucket whose batch was planned when the slice was still open counts in every window
+# (watermark None); a later one only in windows that end after its watermark.
+SliceId = tuple[int, int, int | None]
+
+
+def slice_id(start: int, end: int, watermark: int | None) -> SliceId:
+    on_time = watermark is None or watermark < end
+    return start, end, None if on_time else watermark
+
+
+class Stack:
+    """Slices in order of their start. ``keys`` are the values by number; new keys get the next numbers."""
+
+    def __init__(self, group: Group, measures: Sequence[Measure], keys: tuple[pa.Array, ...], count: int) -> None:
+        self.group = group
+        self.measures = tuple(measures)
+        self.keys = keys
+        self.key_count = count
+        self.slices: list[SliceId] = []
+        # Slices dropped so far: their keys keep their numbers.
+        self.dropped = 0
+        labels = group.label_runs
+        self._rows = Sums(labels)
+        # None where a count has always been the number of rows.
+        self._planes: list[list[Sums | Apart] | None] = [None] * len(self.measures)
+
+    @classmethod
+    def empty(cls, group: Group) -> Stack:
+        """A stack for all measures of a version, without keys yet."""
+        keys = group.version.keys or ()
+        return cls(group, group.version.measures, tuple(pa.nulls(0, e.type.arrow) for e in keys), 0 if keys else 1)
+
+    @property
+    def bytes(self) -> int:
+        return self._rows.bytes + sum(plane.bytes for planes in self._planes if planes for plane in planes)
+
+    def numbers(self, parts: Sequence[Cells]) -> list[IntArray]:
+        """The numbers of the parts' keys, after new ones have been added."""
+        numbers, values, count = align([self.keys, *(cells.keys for cells in parts)], len(self.keys))
+        if not self.keys or (count == self.key_count == len(numbers[0]) and numbers[0] is numbers[-1]):
+            return numbers[1:]
+        mine = np.full(count, -1, np.int64)
+        mine[numbers[0]] = np.arange(self.key_count)
+        new = np.flatnonzero(mine < 0)
+        mine[new] = self.key_count + np.arange(len(new))
+        places = pa.array(new)
+        self.keys = tuple(pa.concat_arrays([a, b.take(places)]) for a, b in zip(self.keys, values, strict=True))
+        self.key_count = count
+        return [mine[number] for number in numbers[1:]]
+
+    def push(self, slice_: SliceId, parts: Sequence[Cells], numbers: Sequence[IntArray]) -> None:
+        """Add a slice above the others from its buckets, whose keys have these numbers."""
+        labels = self.group.labels.shape[1]
+        dense = lay_out(list(zip(parts, numbers, strict=True)), labels, self.key_count, self.measures)
+        for index, (measure, mine) in enumerate(zip(self.measures, dense.planes, strict=True)):
+            if mine[0] is dense.rows and self._planes[index] is None:
+                continue
+            self._push(index, measure, mine)
+        self._rows.push(dense.rows)
+        self.slices.append(slice_)
+
+    def _push(self, index: int, measure: Measure, mine: list[Matrix]) -> None:
+        planes = self._planes[index]
+        if planes is None:
+            # So far the count was the number of rows, or nothing has been pushed.
+            planes = [self._rows.copy()] if measure.kind == "count" else []
+            self._planes[index] = planes
+        kinds = plane_kinds(measure, max(len(mine), len(planes)))
+        for number, kind in enumerate(kinds):
+            if number == len(planes):
+                planes.append(self._new(kind))
+            planes[number].push(mine[number] if number < len(mine) else None)
+
+    def _new(self, kind: str) -> Sums | Apart:
+        labels = self.group.label_runs
+        plane: Sums | Apart = Sums(labels) if kind == "add" else Apart(kind, labels)
+        for _ in self.slices:
+            plane.push(None)
+        return plane
+
+    def drop_below(self, start: int) -> None:
+        """Forget the slices that start before ``start``."""
+        gone = sum(1 for s in self.slices if s[0] < start)
+        if gone:
+            self.slices = self.slices[gone:]
+            self.dropped += gone
+            for plane in [self._rows, *(p for planes in self._planes if planes for p in planes)]:
+                plane.drop(gone)
+
+    def range(self, starts: IntArray, ends: IntArray) -> tuple[IntArray, IntArray]:
+        """Which slices lie in windows: slices of a version that has a query lie inside its windows or outside."""
+        mine = np.array([s[0] for s in self.slices], np.int64)
+        return np.searchsorted(mine, starts), np.searchsorted(mine, ends)
+
+    def rows(self, members: IntArray, low: IntArray, high: IntArray) -> Matrix:
+        """The number of rows of each (member, window) by key."""
+        return self._rows.between(members, low, high, self.key_count)
+
+    def planes(self, measure: Measure, members: IntArray, low: IntArray, high: IntArray) -> list[Matrix] | None:
+        """The measure's planes by key: None where the version lacks it, [] where it is the number of rows."""
+        if measure not in self.measures:
+            return None
+        planes = self._planes[self.measures.index(measure)]
+        if planes is None:
+            return []
+        return [plane.between(members, low, high, self.key_count) for plane in planes]
+
+
+class Sums:
+    """Running sums of an integer plane over slices; over labels too where a query owns few runs of them. The layers
+    lie in a ring: the lowest go and new ones come without moving the others."""
+
+    def __init__(self, labels: Labels) -> None:
+        self._labels = labels
+        self._summed = labels.few_runs and not labels.single
+        own = labels.member.shape[1] if labels.single else len(labels.member)
+        self._height = labels.member.shape[1] + 1 if self._summed else own
+        self._data = np.zeros((FIRST_LAYERS, self._height, 0), np.int64)
+        self._base = 0
+        self._top = 0
+
+    @property
+    def bytes(self) -> int:
+        return self._data.nbytes
+
+    def copy(self) -> Sums:
+        other = Sums(self._labels)
+        other._data, other._base, other._top = self._data.copy(), self._base, self._top
+        return other
+
+    def _place(self, layer: IntArray) -> IntArray:
+        return (self._base + layer) % len(self._data)
+
+    def push(self, plane: Matrix | None) -> None:
+        width = self._data.shape[2] if plane is None else plane.shape[1]
+        self._make_room(width)
+        below = self._data[(self._base + self._top) % len(self._data)]
+        self._top += 1
+        here = self._data[(self._base + self._top) % len(self._data)]
+        if plane is None:
+            here[:] = below
+        elif self._summed:
+            here[0] = 0
+            for label in range(len(plane)):
+                np.add(here[label, :width], plane[label], out=here[label + 1, :width])
+            here[1:, width:] = 0
+            here += below
+        else:
+            mine = plane if self._labels.single else reduce_labels("add", self._labels, plane)
+            here[:, width:] = below[:, width:]
+            np.add(below[:, :width], mine, out=here[:, :width], casting="unsafe")
+
+    def _make_room(self, width: int) -> None:
+        layers, height, room = self._data.shape
+        if self._top + 1 < layers and width <= room:
+            return
+        # Keys keep coming where they come at all.
+        wide = room if width <= room else width if room == 0 else width + width // 4
+        grown = np.empty((layers if self._top + 1 < layers else 2 * layers, height, wide), np.int64)
+        grown[: self._top + 1, :, :room] = self._data[self._place(np.arange(self._top + 1))]
+        grown[: self._top + 1, :, room:] = 0
+        self._data, self._base = grown, 0
+
+    def drop(self, number: int) -> None:
+        """The lowest layers go; what is left are still differences."""
+        self._base = (self._base + number) % len(self._data)
+        self._top -= number
+
+    def between(self, members: IntArray, low: IntArray, high: IntArray, width: int) -> Matrix:
+        """The window's sums of each member: slices ``low`` to ``high``."""
+        flat = self._data.reshape(-1, self._data.shape[2])
+        below, above = self._place(low) * self._height, self._place(high) * self._height
+        if not self._summed:
+            row = self._labels.start[members] if self._labels.single else members
+            found = _take(flat, above + row, width)
+            found -= _take(flat, below + row, width)
+            return found
+        first, count = self._labels.run_first[members], self._labels.run_count[members]
+        if (count == 1).all():
+            return self._runs(flat, first, below, above, width)
+        result = np.zeros((len(members), width), np.int64)
+        for number in range(int(count.max(initial=0))):
+            having = np.flatnonzero(count > number)
+            result[having] += self._runs(flat, first[having] + number, below[having], above[having], width)
+        return result
+
+    def _runs(self, flat: Matrix, run: IntArray, below: IntArray, above: IntArray, width: int) -> Matrix:
+        start, stop = self._labels.start[run], self._labels.stop[run]
+        found = _take(flat, above + stop, width)
+        found -= _take(flat, above + start, width)
+        found -= _take(flat, below + stop, width)
+        found += _take(flat, below + start, width)
+        return found
+
+
+def _take(flat: Matrix, rows: IntArray, width: int) -> Matrix:
+    found: Matrix = flat.take(rows, axis=0)
+    return found if found.shape[1] == width else found[:, :width]
+
+
+class Apart:
+    """A plane of doubles or extrema by query, slice by slice."""
+
+    def __init__(self, kind: str, labels: Labels) -> None:
+        self._kind = kind
+        self._labels = labels
+        self._layers: list[Matrix | None] = []
+
+    @property
+    def bytes(self) -> int:
+        return sum(layer.nbytes for layer in self._layers if layer is not None)
+
+    def push(self, plane: Matrix | None) -> None:
+        self._layers.append(None if plane is None else reduce_labels(self._kind, self._labels, plane))
+
+    def drop(self, number: int) -> None:
+        del self._layers[:number]
+
+    def between(self, members: IntArray, low: IntArray, high: IntArray, width: int) -> Matrix:
+        dtype = next((layer.dtype.type for layer in self._layers if layer is not None), np.float64)
+        result = np.zeros((len(members), width), dtype)
+        if self._kind != "fadd":
+            result[:] = identity(self._kind, dtype, 1)[0]
+        spans = np.stack([low, high], axis=1)
+        distinct, owner = np.unique(spans, axis=0, return_inverse=True)
+        owner = owner.reshape(-1)
+        for number, (first, last) in enumerate(distinct):
+            places = np.flatnonzero(owner == number)
+            total = result[places]
+            for layer in self._layers[first:last]:
+                if layer is not None:
+                    mine = layer[members[places]]
+                    part = total[:, : mine.shape[1]]
+                    with np.errstate(invalid="ignore"):
+                        (np.add if self._kind == "fadd" else reducer(self._kind))(part, mine, out=part)
+            result[places] = total
+        return result
