@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from millstream.catalog.metastore import Change, GroupVersionRef, Metastore, NewQuery
+from millstream.catalog.metastore import Change, GroupVersionRef, LegPlace, Metastore, NewQuery
 from millstream.model.expression import Call, Column, Literal
+from millstream.model.join import JoinNode, JoinQuery, Leg, leg_column
 from millstream.model.plan import AnswerFile, BatchResult, Bucket, BucketFile, IngestPlan
 from millstream.model.query import Aggregate, LogicalQuery, Output, WindowSpec, aggregate_column
 from millstream.model.stream import Field, Stream
@@ -11,6 +12,7 @@ from millstream.model.types import BOOLEAN, LONG, TIMESTAMP
 
 SECOND = 1_000_000
 STREAM = "purchases"
+ADS = "ads"
 
 
 class Clock:
@@ -48,6 +50,31 @@ def unwindowed(stream: str = STREAM) -> LogicalQuery:
 
 def new(id: str, query: LogicalQuery | None = None, *, key: str | None = None, owner: str = "me") -> NewQuery:
     return NewQuery(id, owner, key, query or windowed(), "g1", 0)
+
+
+def join(*streams: str) -> JoinQuery:
+    """Two streams, purchases and ads if none are named, joined on the price."""
+    legs = tuple(Leg(name, f"s{number}", None) for number, name in enumerate(streams or (STREAM, ADS)))
+    left, right = (Column(leg_column(leg, "price"), LONG) for leg in (0, 1))
+    return JoinQuery(
+        sql="SELECT s0.price FROM …",
+        legs=legs,
+        tree=JoinNode("inner", 0, 1, ((left, right),), None),
+        where=None,
+        window=WindowSpec(8 * SECOND, 8 * SECOND),
+        grouped=False,
+        keys=(),
+        aggregates=(),
+        having=None,
+        outputs=(Output("price", left),),
+    )
+
+
+def new_join(id: str, *streams: str, key: str | None = None, owner: str = "me") -> NewQuery:
+    """A new join whose legs have the places 0 and 1 in the groups g1 and g2."""
+    query = join(*streams)
+    places = tuple(LegPlace(leg, part.stream, f"g{leg + 1}", leg) for leg, part in enumerate(query.legs))
+    return NewQuery(id, owner, key, query, "", 0, places)
 
 
 def create(*ids: str) -> Change:

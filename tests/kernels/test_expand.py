@@ -74,6 +74,10 @@ def plain(expression: Expression, row: Joined) -> Any:
     values = [plain(argument, row) for argument in expression.args]
     if expression.op == "And":
         return False if False in values else None if None in values else True
+    if expression.op == "Or":
+        return True if True in values else None if None in values else False
+    if expression.op == "EqualNullSafe":
+        return values[0] is values[1] if None in values else equal(*values)
     if expression.op == "IsNull":
         return values[0] is None
     if expression.op == "Coalesce":
@@ -199,6 +203,9 @@ def random_condition(rng: random.Random, left: Sequence[int], right: Sequence[in
     return rng.choice(
         [
             call("LessThan", one, other),
+            call("EqualNullSafe", one, other),
+            call("Or", call("IsNull", col(rng.choice(right), "#start")), call("LessThan", one, other)),
+            call("EqualTo", col(rng.choice(left), "#end"), col(rng.choice(right), "#end")),
             call(
                 "Not", call("EqualTo", call("Remainder", total, Literal(2, INTEGER), to=INTEGER), Literal(0, INTEGER))
             ),
@@ -537,10 +544,10 @@ def test_a_table_of_one_key_that_does_not_fit_is_refused(tmp_path: Path) -> None
 
 
 def test_tables_that_do_not_fit_go_to_disk(tmp_path: Path) -> None:
-    rows = 300_000
+    rows = 1_000_000
     leg = pa.table({"i": pa.array(np.arange(rows, dtype=np.int32)), "id": pa.array(np.arange(rows))})
     query = query_of(join("inner", 0, 1, (col(0, "i"), col(1, "i"))))
-    pages = list(expand(query, [leg, leg], START, END, page=7000, memory=8 << 20, spill=str(tmp_path)))
+    pages = list(expand(query, [leg, leg], START, END, page=7000, memory=24 << 20, spill=str(tmp_path)))
     found = np.concatenate([np.asarray(page.column(1)) for page in pages])
     assert np.array_equal(np.sort(found), np.arange(rows))
 
@@ -555,6 +562,33 @@ def test_long_texts_come_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> No
         assert pages._rest.num_rows <= 3
     empty = pa.table({"s": pa.array([], pa.string())})
     assert not list(expand(query, [empty, empty], START, END, page=1))
+
+
+def test_rows_without_partners_further_on_are_never_joined() -> None:
+    """Legs 0 and 1 share one key, 10^10 pairs; leg 2 has no row for any of them."""
+    rows = 100_000
+    leg = pa.table({"i": pa.array(np.zeros(rows, np.int32)), "id": pa.array(np.arange(rows))})
+    last = pa.table({"i": pa.array([0], pa.int32()), "id": pa.array([-1])})
+    for link in (0, 1):
+        first = join("inner", 0, 1, (col(0, "i"), col(1, "i")))
+        query = query_of(join("inner", first, 2, (col(link, "id"), col(2, "id"))))
+        assert count(query, [leg, leg, last]) == 0
+
+
+def test_a_failing_stream_starts_again(
+    long: tuple[JoinQuery, list[pa.Table], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, legs, rows = long
+    monkeypatch.setattr(module, "BATCH_ROWS", 5)
+    with Pages(query, legs, START, END) as pages:
+        pages.page(0, 5)
+        reader = pages._reader
+        pages._reader = pa.RecordBatchReader.from_batches(pages.schema, (1 / 0 for _ in "x"))  # type: ignore[misc]
+        with pytest.raises(ZeroDivisionError):
+            pages.page(5, 5)
+        assert reader is not None
+        reader.close()
+        assert answered([pages.page(5, 5)]) == rows[5:10]
 
 
 def test_only_rows_of_the_right_legs_are_expanded() -> None:

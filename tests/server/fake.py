@@ -43,7 +43,7 @@ def answer(query: str, number: int) -> Answer:
         }
     )
     start = START + timedelta(seconds=4 * number)
-    return Answer(query, start, start + timedelta(seconds=4), number == 0, None, table, f"c{number + 1}")
+    return Answer(query, start, start + timedelta(seconds=4), number == 0, None, table, f"c{number + 1}", 2)
 
 
 @dataclass

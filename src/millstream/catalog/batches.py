@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Row, and_, bindparam, delete, func, insert, or_, select, update
 
 from millstream.catalog import tables as t
 from millstream.catalog.database import Transaction
 from millstream.catalog.files import add_answers, add_buckets, add_dead_letters
 from millstream.catalog.frontier import end_deleting, stop_broken
+from millstream.catalog.legs import brought, lowest_frontier
 from millstream.catalog.records import DELETING, END_OF_TIME, LIVE, START_OF_TIME
 from millstream.catalog.statements import add_counters
 from millstream.errors import CatalogError, EngineError
@@ -109,7 +110,7 @@ def commit_batch(tx: Transaction, plan: IngestPlan, result: BatchResult) -> int 
     if watermark is not None and watermark != state.watermark:
         _close(tx, plan.stream, plan.batch, 0, watermark)
     if plan.batch % PRUNE_EVERY == 0:
-        _prune(tx, plan.stream, plan.batch)
+        _prune(tx, plan.stream, plan.batch, 0)
     return watermark
 
 
@@ -129,6 +130,7 @@ def _brought(tx: Transaction, stream: str, batch: int, watermark: int | None, ma
     tx.connection.execute(_SET_CUT, {"at_stream": stream, **cut})
     tx.connection.execute(_SET_CLOSES, {"at_stream": stream, "last": batch, "new_closes_at": fired_to})
     end_deleting(tx, stream)
+    brought(tx, stream, batch, fired_to, partial_until)
 
 
 def flush_stream(tx: Transaction, stream: str) -> None:
@@ -141,7 +143,21 @@ def flush_stream(tx: Transaction, stream: str) -> None:
     tx.connection.execute(
         update(t.streams).where(t.streams.c.name == stream).values(watermark=END_OF_TIME, closed_all=True)
     )
-    _close(tx, stream, state.committed, 1, END_OF_TIME)
+    _close(tx, stream, state.committed, _next_step(tx, stream, state.committed), END_OF_TIME)
+
+
+def advance_idle(tx: Transaction, stream: str, watermark: int) -> int | None:
+    """An idle stream's watermark follows others, between its batches; gives the watermark after it. Nobody waits for
+    this event: all that precedes a cut is known as long as no batch runs."""
+    state = stream_row(tx, stream)
+    if state.closed_all or state.committed != state.planned or _later(state.watermark, watermark) == state.watermark:
+        return _watermark(state)
+    tx.connection.execute(update(t.streams).where(t.streams.c.name == stream).values(watermark=watermark))
+    step = _next_step(tx, stream, state.committed)
+    _close(tx, stream, state.committed, step, watermark)
+    if step % PRUNE_EVERY == 0:
+        _prune(tx, stream, state.committed, step)
+    return watermark
 
 
 def closing(tx: Transaction, stream: str) -> list[tuple[int, int]]:
@@ -172,12 +188,22 @@ def _close(tx: Transaction, stream: str, batch: int, step: int, watermark: int) 
     tx.connection.execute(insert(t.closings), {"stream": stream, "batch": batch, "step": step, "watermark": watermark})
 
 
-def _prune(tx: Transaction, stream: str, batch: int) -> None:
-    """Forget old plans, and closings below the frontier of every query: no window that still fires ends there."""
+def _next_step(tx: Transaction, stream: str, batch: int) -> int:
+    """The number of the next event after a batch's commit, which is step 0 even where it raised no watermark."""
+    c = t.closings.c
+    last = tx.connection.execute(select(func.max(c.step)).where(c.stream == stream, c.batch == batch)).scalar()
+    return 1 if last is None else last + 1
+
+
+def _prune(tx: Transaction, stream: str, batch: int, step: int) -> None:
+    """Forget old plans, and closings before this one that lie below the frontier of every query: no window that still
+    fires ends there."""
     tx.connection.execute(delete(t.plans).where(t.plans.c.stream == stream, t.plans.c.batch <= batch - KEEP_PLANS))
     live = (_q.stream == stream, _q.state.in_(LIVE), _q.windowed.is_(True))
     lowest = tx.connection.execute(select(func.min(_q.fired_to)).where(*live)).scalar()
-    old = [t.closings.c.stream == stream, t.closings.c.batch < batch]
-    if lowest is not None:
-        old.append(t.closings.c.watermark <= lowest)
+    frontiers = [time for time in (lowest, lowest_frontier(tx, stream)) if time is not None]
+    c = t.closings.c
+    old = [c.stream == stream, or_(c.batch < batch, and_(c.batch == batch, c.step < step))]
+    if frontiers:
+        old.append(c.watermark <= min(frontiers))
     tx.connection.execute(delete(t.closings).where(*old))

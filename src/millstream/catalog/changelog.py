@@ -11,21 +11,24 @@ from sqlalchemy import bindparam, insert, select, update
 from millstream.catalog import tables as t
 from millstream.catalog.database import Transaction
 from millstream.catalog.frontier import end_deleting
+from millstream.catalog.legs import add_legs, delete_joins, join_cut, known
 from millstream.catalog.records import (
     DELETED,
     DELETING,
     FAILED,
     RUNNING,
-    START_OF_TIME,
     Change,
     Cut,
     Epoch,
     GroupVersionRef,
     NewQuery,
     Placement,
+    is_joined,
+    streams_of,
 )
 from millstream.catalog.statements import chunks
 from millstream.errors import CatalogError, EngineError
+from millstream.model.legs import query_of_member
 
 _COUNTERS = {"windows": 0, "answer_rows": 0, "late_rows": 0, "failures": 0}
 
@@ -43,13 +46,18 @@ _PLACE = (
     .where(t.queries.c.id == bindparam("at_id"))
     .values(group_name=bindparam("at_group"), slot=bindparam("at_slot"))
 )
+_PLACE_LEG = (
+    update(t.legs)
+    .where(t.legs.c.query == bindparam("at_id"), t.legs.c.leg == bindparam("at_leg"))
+    .values(group_name=bindparam("at_group"), slot=bindparam("at_slot"))
+)
 
 
 def seal(tx: Transaction, change: Change, definitions: Mapping[str, str]) -> Epoch:
     """Check and record the change. ``definitions``: the new queries' texts by id, made before the lock."""
     streams = {row.name: row for row in tx.connection.execute(_POSITIONS)}
     creates, existing, same_as = _known_keys(tx, change.creates)
-    _refuse_unknown_streams([c.query.stream for c in creates] + [v.stream for v in change.versions], streams)
+    _refuse_unknown_streams(_named(creates, change.versions), streams)
     _refuse_duplicates(tx, creates)
     doomed = _deletable(tx, change.deletes)
     cuts = {name: Cut(row.planned + 1, row.watermark, row.max_time) for name, row in streams.items()}
@@ -94,6 +102,10 @@ def _known_keys(tx: Transaction, creates: Sequence[NewQuery]) -> tuple[list[NewQ
             known[create.owner, create.client_key] = create.id
         new.append(create)
     return new, existing, same_as
+
+
+def _named(creates: Iterable[NewQuery], versions: Iterable[GroupVersionRef]) -> list[str]:
+    return [name for c in creates for name in streams_of(c.stream)] + [v.stream for v in versions]
 
 
 def _refuse_unknown_streams(names: Iterable[str], streams: Mapping[str, Any]) -> None:
@@ -142,15 +154,23 @@ def _create(
     if creates:
         texts = [{"id": create.id, "definition": definitions[create.id]} for create in creates]
         tx.connection.execute(insert(t.definitions), texts)
-        tx.connection.execute(insert(t.queries), [_row(tx, c, streams[c.query.stream]) for c in creates])
+        tx.connection.execute(insert(t.queries), [_row(tx, c, streams) for c in creates])
+        add_legs(tx, creates, streams)
 
 
-def _row(tx: Transaction, create: NewQuery, stream: Any) -> dict[str, Any]:
+def _row(tx: Transaction, create: NewQuery, streams: Mapping[str, Any]) -> dict[str, Any]:
+    # The batch before the cut may still run; then its commit tells what it brought.
+    if create.legs:
+        stream = streams[create.legs[0].stream]
+        fired_to, partial_until = join_cut(create, streams)
+    else:
+        stream = streams[create.stream]
+        fired_to, partial_until = known(stream, stream.watermark), known(stream, stream.max_time)
     return {
         "id": create.id,
         "owner": create.owner,
         "client_key": create.client_key,
-        "stream": create.query.stream,
+        "stream": create.stream,
         "windowed": create.query.window is not None,
         "group_name": create.group,
         "slot": create.slot,
@@ -158,22 +178,15 @@ def _row(tx: Transaction, create: NewQuery, stream: Any) -> dict[str, Any]:
         "created_at": tx.now,
         "first_batch": stream.planned + 1,
         "state": RUNNING,
-        # The batch before the cut may still run; then its commit tells what it brought.
-        "fired_to": _known(stream, stream.watermark),
-        "partial_until": _known(stream, stream.max_time),
+        "fired_to": fired_to,
+        "partial_until": partial_until,
         **_COUNTERS,
     }
 
 
-def _known(stream: Any, time: int | None) -> int | None:
-    """A time over all planned batches: None as long as one of them runs, and the start of time before the first row."""
-    if stream.committed < stream.planned:
-        return None
-    return START_OF_TIME if time is None else time
-
-
 def _delete(tx: Transaction, doomed: Sequence[Any], streams: Mapping[str, Any]) -> None:
-    for name in sorted({row.stream for row in doomed}):
+    delete_joins(tx, [row for row in doomed if is_joined(row.stream)], streams)
+    for name in sorted({row.stream for row in doomed if not is_joined(row.stream)}):
         stream = streams[name]
         # A failed query fires no more, and one whose cut is empty has nothing to fire.
         gone = [r.id for r in doomed if r.stream == name and (r.state == FAILED or stream.planned < r.first_batch)]
@@ -181,7 +194,7 @@ def _delete(tx: Transaction, doomed: Sequence[Any], streams: Mapping[str, Any]) 
         values = {
             "last_batch": stream.planned,
             "deleted_epoch": tx.epoch,
-            "closes_at": _known(stream, stream.watermark),
+            "closes_at": known(stream, stream.watermark),
         }
         for part in chunks(gone):
             gone_values = {**values, "state": DELETED, "ended_at": tx.now}
@@ -219,6 +232,15 @@ def _add_versions(tx: Transaction, versions: Sequence[GroupVersionRef]) -> None:
 def _place(tx: Transaction, placements: Sequence[Placement]) -> None:
     if not placements:
         return
-    rows = [{"at_id": p.query, "at_group": p.group, "at_slot": p.slot} for p in placements]
-    if tx.connection.execute(_PLACE, rows).rowcount != len(rows):
-        raise EngineError("INTERNAL", "a change places a query that does not exist")
+    queries: list[dict[str, Any]] = []
+    legs: list[dict[str, Any]] = []
+    for p in placements:
+        query = query_of_member(p.query)
+        row = {"at_id": query, "at_group": p.group, "at_slot": p.slot}
+        if query == p.query:
+            queries.append(row)
+        else:
+            legs.append(row | {"at_leg": int(p.query[len(query) + 1 :])})
+    for statement, rows in ((_PLACE, queries), (_PLACE_LEG, legs)):
+        if rows and tx.connection.execute(statement, rows).rowcount != len(rows):
+            raise EngineError("INTERNAL", "a change places a query that does not exist")

@@ -180,7 +180,9 @@ def _install(engine: Engine, holder: str, now: int) -> int:
             head = {"id": 1, "schema_version": t.SCHEMA_VERSION, "epoch": 0, "answer_seq": 0}
             connection.execute(insert(t.engine).values(incarnation=1, holder=holder, opened_at=now, **head))
             return 1
-        connection.execute(update(t.engine).values(incarnation=incarnation + 1, holder=holder, opened_at=now))
+        # Tables that an earlier version did not have were created above; from now on it must not open this metastore.
+        head = {"schema_version": t.SCHEMA_VERSION, "incarnation": incarnation + 1}
+        connection.execute(update(t.engine).values(holder=holder, opened_at=now, **head))
         return incarnation + 1
 
 

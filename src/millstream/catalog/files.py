@@ -23,7 +23,10 @@ from millstream.model.plan import AnswerFile, Bucket, BucketFile
 _SET_BUCKETS = (
     update(t.bucket_files).where(t.bucket_files.c.path == bindparam("at_path")).values(buckets=bindparam("text"))
 )
+# What write_buckets makes of none.
+_NO_BUCKETS = "[]"
 _a = t.answers.c
+_r = t.answer_refs.c
 _AFTER = (
     select(t.answers)
     .where(_a.stream == bindparam("at_stream"), _a.seq > bindparam("seq"))
@@ -58,7 +61,8 @@ def add_buckets(tx: Transaction, files: Sequence[BucketFile]) -> None:
 
 
 def remove_buckets(tx: Transaction, replaced: Sequence[tuple[str, int]]) -> None:
-    """Take compacted buckets out of their files; a file that has none left is forgotten."""
+    """Take compacted buckets out of their files; a file that has none left is forgotten, unless an answer refers to
+    it."""
     offsets: dict[str, set[int]] = defaultdict(set)
     for path, offset in replaced:
         offsets[path].add(offset)
@@ -74,7 +78,27 @@ def remove_buckets(tx: Transaction, replaced: Sequence[tuple[str, int]]) -> None
             empty.append(path)
     if shorter:
         tx.connection.execute(_SET_BUCKETS, shorter)
-    _delete_paths(tx, t.bucket_files, empty)
+    _forget_buckets(tx, empty)
+
+
+def _forget_buckets(tx: Transaction, paths: Sequence[str]) -> list[str]:
+    """Forget bucket files, and give them; those that an answer refers to stay, without buckets that a fire could
+    read."""
+    kept = referred(tx, paths)
+    gone = [path for path in paths if path not in kept]
+    if kept:
+        tx.connection.execute(_SET_BUCKETS, [{"at_path": path, "text": _NO_BUCKETS} for path in sorted(kept)])
+    _delete_paths(tx, t.bucket_files, gone)
+    return gone
+
+
+def referred(tx: Transaction, paths: Sequence[str]) -> set[str]:
+    """Those of the paths that an answer which is kept refers to."""
+    return {
+        path
+        for part in chunks(paths)
+        for path in tx.connection.execute(select(_r.path).where(_r.path.in_(part)).distinct()).scalars()
+    }
 
 
 def _bucket_texts(tx: Transaction, paths: Sequence[str]) -> dict[str, str]:
@@ -93,7 +117,7 @@ def _bucket_texts(tx: Transaction, paths: Sequence[str]) -> dict[str, str]:
 def buckets(tx: Transaction, stream: str) -> list[BucketFile]:
     rows = tx.connection.execute(
         select(t.bucket_files)
-        .where(t.bucket_files.c.stream == stream)
+        .where(t.bucket_files.c.stream == stream, t.bucket_files.c.buckets != _NO_BUCKETS)
         .order_by(t.bucket_files.c.batch, t.bucket_files.c.path)
     )
     return [BucketFile(r.path, r.stream, r.batch, r.watermark, read_buckets(r.buckets)) for r in rows]
@@ -102,6 +126,7 @@ def buckets(tx: Transaction, stream: str) -> list[BucketFile]:
 def add_answers(tx: Transaction, stream: str, files: Sequence[AnswerFile], batch: int | None = None) -> None:
     if not files:
         return
+    numbers = tx.take_seqs(len(files))
     rows = [
         {
             "seq": seq,
@@ -114,12 +139,18 @@ def add_answers(tx: Transaction, stream: str, files: Sequence[AnswerFile], batch
             "rows": file.rows,
             "queries": file.queries,
         }
-        for seq, file in zip(tx.take_seqs(len(files)), files, strict=True)
+        for seq, file in zip(numbers, files, strict=True)
     ]
     tx.connection.execute(insert(t.answers), rows)
+    refs = [
+        {"seq": seq, "path": path} for seq, file in zip(numbers, files, strict=True) for path in sorted({*file.refers})
+    ]
+    if refs:
+        tx.connection.execute(insert(t.answer_refs), refs)
 
 
 def answers_after(tx: Transaction, stream: str, seq: int, limit: int) -> list[AnswerRecord]:
+    """What the files refer to is not read back: it is for clean-up, and can be long."""
     rows = tx.connection.execute(_AFTER, {"at_stream": stream, "seq": seq, "most": limit})
     return [
         AnswerRecord(
@@ -141,7 +172,8 @@ def answer_bounds(tx: Transaction) -> tuple[int, int]:
 
 
 def expire_answers(tx: Transaction, before_seq: int | None, before_time: int | None) -> list[str]:
-    """Forget answers with a lower number or committed earlier; their paths, for removal."""
+    """Forget answers with a lower number or committed earlier; for removal, their paths and those of the bucket files
+    that were kept for them alone."""
     old: list[ColumnElement[bool]] = []
     if before_seq is not None:
         old.append(_a.seq < before_seq)
@@ -150,8 +182,21 @@ def expire_answers(tx: Transaction, before_seq: int | None, before_time: int | N
     if not old:
         return []
     paths = list(tx.connection.execute(select(_a.path).where(or_(*old)).order_by(_a.seq)).scalars())
+    mine = _r.seq.in_(select(_a.seq).where(or_(*old)))
+    let_go = list(tx.connection.execute(select(_r.path).where(mine).distinct().order_by(_r.path)).scalars())
+    if let_go:
+        tx.connection.execute(delete(t.answer_refs).where(mine))
     tx.connection.execute(delete(t.answers).where(or_(*old)))
-    return paths
+    return paths + _forget_buckets(tx, _without_buckets(tx, let_go))
+
+
+def _without_buckets(tx: Transaction, paths: Sequence[str]) -> list[str]:
+    b = t.bucket_files.c
+    return [
+        path
+        for part in chunks(paths)
+        for path in tx.connection.execute(select(b.path).where(b.path.in_(part), b.buckets == _NO_BUCKETS)).scalars()
+    ]
 
 
 def add_dead_letters(tx: Transaction, stream: str, batch: int, paths: Sequence[str]) -> None:
@@ -166,9 +211,15 @@ def dead_letters(tx: Transaction, stream: str) -> list[tuple[int, str]]:
     return [(row.batch, row.path) for row in rows]
 
 
-def drop_files(tx: Transaction, paths: Sequence[str]) -> None:
-    for table in (t.bucket_files, t.dead_letters):
-        _delete_paths(tx, table, paths)
+def drop_files(tx: Transaction, paths: Sequence[str]) -> list[str]:
+    gone = _forget_buckets(tx, paths)
+    _delete_paths(tx, t.dead_letters, gone)
+    return gone
+
+
+def unreferred(tx: Transaction, paths: Sequence[str]) -> list[str]:
+    kept = referred(tx, paths)
+    return [path for path in paths if path not in kept]
 
 
 def _delete_paths(tx: Transaction, table: Table, paths: Sequence[str]) -> None:
@@ -177,7 +228,7 @@ def _delete_paths(tx: Transaction, table: Table, paths: Sequence[str]) -> None:
 
 
 def referenced_files(tx: Transaction) -> set[str]:
-    tables = (t.bucket_files, t.answers, t.group_versions, t.dead_letters)
+    tables = (t.bucket_files, t.answers, t.answer_refs, t.group_versions, t.dead_letters)
     paths: set[Any] = set()
     for table in tables:
         paths.update(tx.connection.execute(select(table.c.path)).scalars())

@@ -10,9 +10,11 @@ from sqlalchemy import bindparam, or_, select, update
 from millstream.catalog import tables as t
 from millstream.catalog.database import Transaction
 from millstream.catalog.files import add_answers, add_buckets, remove_buckets
-from millstream.catalog.records import DELETED, DELETING, FAILED, LIVE, Fire, Frontier
+from millstream.catalog.legs import leg_frontiers
+from millstream.catalog.records import DELETED, DELETING, FAILED, LIVE, Fire, Frontier, is_joined, streams_of
 from millstream.catalog.statements import add_counters, chunks
 from millstream.errors import EngineError
+from millstream.model.legs import query_of_member
 
 _q = t.queries.c
 
@@ -30,16 +32,16 @@ _END_DELETING = (
     .where(or_(_q.windowed.is_(False), _q.fired_to >= _q.closes_at))
     .values(state=DELETED, ended_at=bindparam("now"))
 )
-_WATERMARK = select(t.streams.c.watermark).where(t.streams.c.name == bindparam("at_stream"))
-
-
+_WATERMARKS = select(t.streams.c.watermark).where(t.streams.c.name.in_(bindparam("names", expanding=True)))
 _FRONTIERS = select(_q.id, _q.group_name, _q.fired_to, _q.partial_until, _q.closes_at).where(
     _q.stream == bindparam("at_stream"), _q.state.in_(LIVE), _q.windowed.is_(True)
 )
 
 
 def frontiers(tx: Transaction, stream: str) -> list[Frontier]:
-    return [Frontier(*row) for row in tx.connection.execute(_FRONTIERS, {"at_stream": stream})]
+    """Of a stream: its windowed queries and the legs of joins on it. Of a joined name: the joins themselves."""
+    own = [Frontier(*row) for row in tx.connection.execute(_FRONTIERS, {"at_stream": stream})]
+    return own if is_joined(stream) else own + leg_frontiers(tx, stream)
 
 
 def commit_fire(tx: Transaction, fire: Fire) -> None:
@@ -56,10 +58,12 @@ def commit_fire(tx: Transaction, fire: Fire) -> None:
 
 
 def stop_broken(tx: Transaction, broken: Mapping[str, str]) -> None:
-    """Stop queries that cannot be evaluated; each keeps its first reason, and its answers so far."""
-    for id, reason in broken.items():
+    """Stop queries that cannot be evaluated; each keeps its first reason, and its answers so far. A leg that cannot
+    stops its join."""
+    for member, reason in broken.items():
         values = {"state": FAILED, "reason": reason, "ended_at": tx.now}
-        tx.connection.execute(update(t.queries).where(_q.id == id, _q.state.in_(LIVE)).values(**values))
+        live = (_q.id == query_of_member(member), _q.state.in_(LIVE))
+        tx.connection.execute(update(t.queries).where(*live).values(**values))
 
 
 def end_deleting(tx: Transaction, stream: str) -> None:
@@ -68,7 +72,7 @@ def end_deleting(tx: Transaction, stream: str) -> None:
 
 
 def _check_closed(tx: Transaction, fire: Fire) -> None:
-    watermark = tx.connection.execute(_WATERMARK, {"at_stream": fire.stream}).scalar()
+    watermark = _closed_by_all(tx, streams_of(fire.stream))
     for id, (source, target) in fire.moves.items():
         if target < source:
             raise EngineError("INTERNAL", f"a fire moves the query {id!r} back, from {source} to {target}")
@@ -76,8 +80,14 @@ def _check_closed(tx: Transaction, fire: Fire) -> None:
             raise EngineError(
                 "INTERNAL",
                 f"a fire moves the query {id!r} to {target}, which {fire.stream!r} has not closed",
-                detail=f"the stream's watermark is {watermark}",
+                detail=f"the watermark is {watermark}",
             )
+
+
+def _closed_by_all(tx: Transaction, streams: tuple[str, ...]) -> int | None:
+    """The lowest watermark; None if one of the streams has none."""
+    marks = list(tx.connection.execute(_WATERMARKS, {"names": streams}).scalars())
+    return None if None in marks or len(marks) < len(streams) else min(marks)
 
 
 def _move(tx: Transaction, stream: str, moves: Mapping[str, tuple[int, int]]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, update
 
-from millstream.catalog import batches, changelog, files, frontier, reading
+from millstream.catalog import batches, changelog, files, frontier, legs, reading
 from millstream.catalog import tables as t
 from millstream.catalog.database import Database, take_over
 from millstream.catalog.records import (
@@ -27,13 +27,19 @@ from millstream.catalog.records import (
     Fire,
     Frontier,
     GroupVersionRef,
+    LegPlace,
+    LegRecord,
     NewQuery,
     Placement,
     QueryRecord,
     StreamState,
+    is_joined,
+    joined_stream,
+    streams_of,
 )
 from millstream.errors import CatalogError
 from millstream.model import codec
+from millstream.model.legs import leg_member, query_of_member
 from millstream.model.plan import BatchResult, BucketFile, IngestPlan
 from millstream.model.stream import Stream
 
@@ -47,11 +53,17 @@ __all__ = [
     "Fire",
     "Frontier",
     "GroupVersionRef",
+    "LegPlace",
+    "LegRecord",
     "Metastore",
     "NewQuery",
     "Placement",
     "QueryRecord",
     "StreamState",
+    "is_joined",
+    "joined_stream",
+    "leg_member",
+    "streams_of",
 ]
 
 
@@ -152,7 +164,9 @@ class Metastore:
             return reading.queries(tx, self._definitions, states, owner, stream)
 
     def set_failed(self, query_id: str, reason: str) -> None:
-        """Stop a query for good. It keeps its first reason; one that is gone already stays as it is."""
+        """Stop a query for good, or a join by the name of one of its legs. It keeps its first reason; one that is gone
+        already stays as it is."""
+        query_id = query_of_member(query_id)
         with self._database.write() as tx:
             values = {"state": FAILED, "reason": reason, "ended_at": tx.now}
             live = (t.queries.c.id == query_id, t.queries.c.state.in_(LIVE))
@@ -183,6 +197,12 @@ class Metastore:
         with self._database.write() as tx:
             batches.flush_stream(tx, stream)
 
+    def advance_idle(self, stream: str, watermark: int) -> int | None:
+        """Let the watermark of an idle stream follow others, and give it. No effect while a batch runs, after the end
+        of the stream, or if it is that far already."""
+        with self._database.write() as tx:
+            return batches.advance_idle(tx, stream, watermark)
+
     def closing(self, stream: str) -> list[tuple[int, int]]:
         """(batch, watermark) in order; the closing batch of E is that of the first entry with watermark ≥ E."""
         with self._database.read() as tx:
@@ -191,9 +211,15 @@ class Metastore:
     # Fire
 
     def frontiers(self, stream: str) -> list[Frontier]:
-        """The frontiers of the stream's live windowed queries."""
+        """The frontiers of a stream's live windowed queries and of the legs of live joins on it; of a joined name, of
+        the joins themselves."""
         with self._database.read() as tx:
             return frontier.frontiers(tx, stream)
+
+    def joins(self) -> list[str]:
+        """The joined names that live joins publish under."""
+        with self._database.read() as tx:
+            return legs.joins(tx)
 
     def commit_fire(self, fire: Fire) -> None:
         """Publish a fire: all of it, or an error and nothing."""
@@ -207,10 +233,16 @@ class Metastore:
         with self._database.read() as tx:
             return files.buckets(tx, stream)
 
-    def drop_files(self, paths: Sequence[str]) -> None:
-        """Forget bucket and dead-letter files; the caller removes them once running fires have ended."""
+    def drop_files(self, paths: Sequence[str]) -> list[str]:
+        """Forget bucket and dead-letter files. Gives those to remove once running fires have ended; the others are kept
+        for answers that refer to them, and ``expire_answers`` gives them when their time has come."""
         with self._database.write() as tx:
-            files.drop_files(tx, paths)
+            return files.drop_files(tx, paths)
+
+    def unreferred(self, paths: Sequence[str]) -> list[str]:
+        """Those of the paths that no answer refers to: of files that a fire has emptied, the ones to remove."""
+        with self._database.read() as tx:
+            return files.unreferred(tx, paths)
 
     def referenced_files(self) -> set[str]:
         """Every path that some row names. Other files are orphans, unless a job that still runs has written them."""
@@ -235,7 +267,8 @@ class Metastore:
             return files.answer_bounds(tx)
 
     def expire_answers(self, *, before_seq: int | None = None, before_time: int | None = None) -> list[str]:
-        """Forget answer files with a lower number, or committed before a time; the paths to remove."""
+        """Forget answer files with a lower number, or committed before a time; the paths to remove, with those of
+        bucket files that were kept for these answers alone."""
         with self._database.write() as tx:
             return files.expire_answers(tx, before_seq, before_time)
 

@@ -13,10 +13,13 @@ from sqlalchemy import Row, Select, and_, bindparam, delete, func, or_, select, 
 from millstream.catalog import tables as t
 from millstream.catalog.batches import stream_row
 from millstream.catalog.database import Transaction
-from millstream.catalog.records import DELETED, GroupVersionRef, QueryRecord
+from millstream.catalog.files import referred
+from millstream.catalog.legs import forget_legs, legs_of_queries
+from millstream.catalog.records import DELETED, GroupVersionRef, LegRecord, QueryRecord, is_joined
 from millstream.catalog.statements import chunks
 from millstream.errors import CatalogError
 from millstream.model import codec
+from millstream.model.join import JoinQuery
 from millstream.model.query import LogicalQuery
 
 # Decoding a definition costs more than all else about reading a query. Some kilobytes each.
@@ -30,7 +33,7 @@ _v = t.group_versions.c
 # The columns of a record, by position: to look up twenty names a thousand times takes longer than the reading.
 _NAMES = [field.name for field in fields(QueryRecord)]
 _DEFINITION = _NAMES.index("query")
-_RECORD = [_q[_COLUMN_OF.get(name, name)] for name in _NAMES if name != "query"]
+_RECORD = [_q[_COLUMN_OF.get(name, name)] for name in _NAMES if name not in ("query", "legs")]
 
 _EPOCH_PLAN = (
     select(t.group_versions)
@@ -44,9 +47,9 @@ class Definitions:
     """The decoded definitions of queries, the last used ones kept. A query's definition never changes."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, LogicalQuery] = OrderedDict()
+        self._kept: OrderedDict[str, LogicalQuery | JoinQuery] = OrderedDict()
 
-    def keep(self, id: str, query: LogicalQuery) -> None:
+    def keep(self, id: str, query: LogicalQuery | JoinQuery) -> None:
         self._kept[id] = query
         while len(self._kept) > CACHED_DEFINITIONS:
             self._kept.popitem(last=False)
@@ -55,7 +58,7 @@ class Definitions:
         for id in ids:
             self._kept.pop(id, None)
 
-    def of(self, tx: Transaction, ids: Sequence[str]) -> dict[str, LogicalQuery]:
+    def of(self, tx: Transaction, ids: Sequence[str]) -> dict[str, LogicalQuery | JoinQuery]:
         """The definitions of all these queries."""
         found = {id: query for id in ids if (query := self._kept.get(id)) is not None}
         for part in chunks([id for id in ids if id not in found]):
@@ -94,11 +97,12 @@ def queries(
 def _records(tx: Transaction, definitions: Definitions, statement: Select[Any]) -> list[QueryRecord]:
     rows = tx.connection.execute(statement).all()
     texts = definitions.of(tx, [row.id for row in rows])
-    return [_record(row, texts[row.id]) for row in rows]
+    legs = legs_of_queries(tx, [row.id for row in rows if is_joined(row.stream)])
+    return [_record(row, texts[row.id], legs.get(row.id, ())) for row in rows]
 
 
-def _record(row: Row[Any], definition: LogicalQuery) -> QueryRecord:
-    values = list(row)
+def _record(row: Row[Any], definition: LogicalQuery | JoinQuery, legs: tuple[LegRecord, ...]) -> QueryRecord:
+    values = [*row, legs]
     values.insert(_DEFINITION, definition)
     return QueryRecord(*values)
 
@@ -120,7 +124,8 @@ def _reference(row: Row[Any]) -> GroupVersionRef:
 
 
 def expire_versions(tx: Transaction, stream: str) -> list[str]:
-    """Forget group versions that no batch will run with and no bucket was made with; their paths, for removal."""
+    """Forget group versions that no batch will run with, no bucket was made with and no answer refers to; their paths,
+    for removal."""
     state = stream_row(tx, stream)
     oldest = tx.epoch
     if state.committed < state.planned:
@@ -131,7 +136,8 @@ def expire_versions(tx: Transaction, stream: str) -> list[str]:
         select(_v.group_name, _v.version, _v.path).where(_v.stream == stream, superseded)
     ).all()
     used = _used_versions(tx, stream) if rows else set()
-    old = [row for row in rows if (row.group_name, row.version) not in used]
+    needed = referred(tx, [row.path for row in rows])
+    old = [row for row in rows if (row.group_name, row.version) not in used and row.path not in needed]
     for start in range(0, len(old), 200):
         pairs = [(row.group_name, row.version) for row in old[start : start + 200]]
         tx.connection.execute(
@@ -155,6 +161,7 @@ def expire_history(tx: Transaction, before: int) -> list[str]:
     for part in chunks(ids):
         tx.connection.execute(delete(t.definitions).where(t.definitions.c.id.in_(part)))
         tx.connection.execute(delete(t.queries).where(_q.id.in_(part)))
+    forget_legs(tx, ids)
     oldest = tx.connection.execute(select(func.min(_q.epoch))).scalar()
     kept = tx.epoch if oldest is None else oldest
     tx.connection.execute(delete(t.epochs).where(t.epochs.c.sealed_at < before, t.epochs.c.number < kept))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from millstream.model.join import JoinQuery
 from millstream.model.plan import AnswerFile, FireResult
 from millstream.model.query import LogicalQuery
 from millstream.model.stream import Stream
@@ -20,6 +21,33 @@ DELETED = "deleted"
 FAILED = "failed"
 # The states in which a query can still fire windows.
 LIVE = (RUNNING, DELETING)
+
+# Between the names of joined streams. No stream's own name has it: they are identifiers.
+_AND = "&"
+
+
+def joined_stream(streams: Iterable[str]) -> str:
+    """The name under which joins of these streams publish. That of a stream joined with itself alone ends in ``&``, so
+    that it is never a stream's own.
+
+    >>> joined_stream(["purchases", "ads"]), joined_stream(["ads", "ads"])
+    ('ads&purchases', 'ads&')
+    """
+    names = sorted(set(streams))
+    return names[0] + _AND if len(names) == 1 else _AND.join(names)
+
+
+def streams_of(name: str) -> tuple[str, ...]:
+    """The streams behind a joined name, or a stream's own name alone.
+
+    >>> streams_of("ads&purchases"), streams_of("ads&"), streams_of("ads")
+    (('ads', 'purchases'), ('ads',), ('ads',))
+    """
+    return tuple(part for part in name.split(_AND) if part)
+
+
+def is_joined(name: str) -> bool:
+    return _AND in name
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +68,37 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
+class LegPlace:
+    """Where a source of a join is evaluated."""
+
+    leg: int
+    stream: str
+    group: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class NewQuery:
-    """A create. A second create with the same owner and client key is the same query."""
+    """A create. A second create with the same owner and client key is the same query. A join has a place for each of
+    its legs and none of its own: its group is empty."""
 
     id: str
     owner: str
     client_key: str | None
-    query: LogicalQuery
+    query: LogicalQuery | JoinQuery
     group: str
     slot: int
+    legs: tuple[LegPlace, ...] = ()
+
+    def __post_init__(self) -> None:
+        wanted = [(n, leg.stream) for n, leg in enumerate(self.query.legs)] if isinstance(self.query, JoinQuery) else []
+        if [(place.leg, place.stream) for place in self.legs] != wanted:
+            raise ValueError(f"the query {self.id!r} needs places for the legs {wanted}, not {self.legs}")
+
+    @property
+    def stream(self) -> str:
+        """The name under which the query publishes."""
+        return joined_stream(self.query.streams) if isinstance(self.query, JoinQuery) else self.query.stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +116,8 @@ class GroupVersionRef:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A running query that the change moves to another group or slot."""
+    """A running query, or a leg of a running join by its member's name, that the change moves to another group or
+    slot."""
 
     query: str
     group: str
@@ -105,18 +156,35 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
+class LegRecord:
+    """A source of a join and its own cut. ``fired_to``, ``partial_until`` and ``closes_at`` are what this stream alone
+    would give; the join goes by the lowest, the highest and the lowest of its legs."""
+
+    leg: int
+    stream: str
+    group: str
+    slot: int
+    first_batch: int
+    last_batch: int | None
+    fired_to: int | None
+    partial_until: int | None
+    closes_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class QueryRecord:
     """A query's life so far.
 
     ``fired_to`` is its frontier and ``partial_until`` the largest event time before its cut; both are None until all
     batches before the cut are committed. ``closes_at`` is the watermark brought by the last batch that a deleted query
-    sees: once fired to there, it is gone.
+    sees: once fired to there, it is gone. The ``stream`` of a join is the joined name of its streams, and its batches
+    are those of its first leg; ``legs`` has them all. Its ``closes_at`` is the lowest of the legs that know theirs.
     """
 
     id: str
     owner: str
     client_key: str | None
-    query: LogicalQuery
+    query: LogicalQuery | JoinQuery
     stream: str
     group: str
     slot: int
@@ -135,6 +203,7 @@ class QueryRecord:
     answer_rows: int
     late_rows: int
     failures: int
+    legs: tuple[LegRecord, ...] = ()
 
     @property
     def sql(self) -> str:
@@ -143,18 +212,20 @@ class QueryRecord:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """How far a live windowed query has fired; what the decision to fire needs of its record."""
+    """How far a live windowed query has fired; what the decision to fire needs of its record. For a leg of a join
+    ``query`` is its member's name, the group is the leg's, and the times are the join's."""
 
     query: str
     group: str
     fired_to: int | None
     partial_until: int | None
     closes_at: int | None
+    leg: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """The windows of some queries of one stream, from each query's frontier up to a closed event time.
+    """The windows of some queries of one stream, or joined name, from each query's frontier up to a closed event time.
 
     ``moves`` gives (from, to) by query. ``to`` is best the watermark itself, not the last window's end: a deleted query
     is gone only when its frontier has reached ``closes_at``.

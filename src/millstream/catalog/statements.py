@@ -11,6 +11,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from millstream.catalog import tables as t
 from millstream.catalog.database import Transaction
+from millstream.model.legs import query_of_member
 
 # Well below SQLite's 32766 and PostgreSQL's 65535 parameters of one statement.
 CHUNK = 1000
@@ -47,10 +48,19 @@ def add_counters(
     late: Mapping[str, int] | None = None,
     failures: Mapping[str, int] | None = None,
 ) -> None:
-    """Add to the counters of the queries named; a query that was forgotten meanwhile is passed over."""
-    counters = [counter or {} for counter in (windows, rows, late, failures)]
+    """Add to the counters of the queries named; a query that was forgotten meanwhile is passed over. What is counted on
+    a leg counts on its join."""
+    counters = [_by_query(counter or {}) for counter in (windows, rows, late, failures)]
     ids = {id for counter in counters for id, count in counter.items() if count}
     _run_many(tx, _ADD_COUNTERS, _MORE, [(*(c.get(id, 0) for c in counters), id) for id in sorted(ids)])
+
+
+def _by_query(counter: Mapping[str, int]) -> Mapping[str, int]:
+    total: dict[str, int] = {}
+    for member, count in counter.items():
+        query = query_of_member(member)
+        total[query] = total.get(query, 0) + count
+    return total
 
 
 def _run_many(tx: Transaction, statement: Update, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, Table, Text, UniqueConstraint
 
 # Raised with every change that an older Millstream would misread.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # The epoch until which a group version is current, as long as no newer version has followed.
 NEVER = 2**62
@@ -97,6 +97,26 @@ queries = _table(
     Index("millstream_queries_cut", "stream", "first_batch"),
 )
 
+# The streams behind each joined name that a query ever had. Few rows: they lead from a stream to the joins on it.
+joins = _table("joins", _text("name", key=True), _text("stream", key=True), Index("millstream_joins_stream", "stream"))
+
+# The sources of joins, each with its own cut.
+legs = _table(
+    "legs",
+    _text("query", key=True),
+    _integer("leg", key=True),
+    _text("stream"),
+    _text("group_name"),
+    _integer("slot"),
+    _integer("first_batch"),
+    _integer("last_batch", null=True),
+    _integer("fired_to", null=True),
+    _integer("partial_until", null=True),
+    _integer("closes_at", null=True),
+    Index("millstream_legs_cut", "stream", "first_batch"),
+    Index("millstream_legs_end", "stream", "last_batch"),
+)
+
 # A version is in the epoch plans of epoch … until - 1.
 group_versions = _table(
     "group_versions",
@@ -153,6 +173,11 @@ answers = _table(
     _integer("rows"),
     _integer("queries"),
     Index("millstream_answers_stream", "stream", "seq"),
+)
+
+# The bucket files and group versions that answers are built from when they are read.
+answer_refs = _table(
+    "answer_refs", _integer("seq", key=True), _text("path", key=True), Index("millstream_answer_refs_path", "path")
 )
 
 dead_letters = _table("dead_letters", _text("path", key=True), _text("stream"), _integer("batch"))

@@ -83,9 +83,10 @@ def open_streams(engine: Engine, definitions: tuple[StreamDefinition, ...]) -> l
         if item.name.lower() in known:
             remarks += _differences(item, known[item.name.lower()])
             continue
-        skew = None if item.max_skew is None else format_duration(item.max_skew)
+        skew, idle = (None if d is None else format_duration(d) for d in (item.max_skew, item.idle_timeout))
         source = source_from(dict(item.source))
-        engine.create_stream(item.name, source, time=item.time, lateness=format_duration(item.lateness), max_skew=skew)
+        lateness = format_duration(item.lateness)
+        engine.create_stream(item.name, source, time=item.time, lateness=lateness, max_skew=skew, idle_timeout=idle)
     return remarks
 
 

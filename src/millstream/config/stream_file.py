@@ -20,6 +20,7 @@ class StreamDefinition:
     time: str
     lateness: int
     max_skew: int | None
+    idle_timeout: int | None
     source: tuple[tuple[str, str], ...]
 
 
@@ -47,7 +48,7 @@ SOURCE_KEYS: dict[str, dict[str, Callable[[Node], object]]] = {
     "gaming": _GENERATOR_KEYS
     | {"table": Node.text, "users": lambda node: node.integer(1), "gem_packs": lambda node: node.integer(1)},
 }
-_STREAM_KEYS = ("source", "time", "lateness", "max_skew")
+_STREAM_KEYS = ("source", "time", "lateness", "max_skew", "idle_timeout")
 
 
 def load_stream_file(path: str | Path) -> StreamFile:
@@ -100,5 +101,6 @@ def _stream(name: str, node: Node, base: Path) -> StreamDefinition:
         time=given["time"].text() if "time" in given else "time",
         lateness=given["lateness"].duration() if "lateness" in given else 0,
         max_skew=given["max_skew"].duration() if "max_skew" in given else None,
+        idle_timeout=given["idle_timeout"].duration() if "idle_timeout" in given else None,
         source=(("source", kind), *options.items()),
     )

@@ -1,6 +1,7 @@
 """Reading answers: from any cursor, in the order in which they were published.
 
-A cursor names a unit (a fire's file, or all files of one micro-batch) and how many of its answers have been read.
+A cursor names a unit (a fire's file, or all files of one micro-batch), how many of its answers have been read, and how
+many rows of the next: the answers of joins are built and given a page at a time.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from millstream.catalog.metastore import AnswerRecord, Metastore, QueryRecord
+from millstream.engine.expansion import Described, Expansions
 from millstream.engine.status import Answer, moment
-from millstream.errors import CatalogError
+from millstream.errors import CatalogError, EngineError
 from millstream.kernels.answers import AnswerReader, Range
+from millstream.model.join import JoinQuery
 from millstream.model.query import LogicalQuery
 from millstream.runtime.home import Home
 
@@ -23,9 +27,11 @@ from millstream.runtime.home import Home
 OPEN_FILES = 256
 # Answer files looked up at a time.
 PAGE = 200
+# Rows of a join's answer that are built at a time.
+PAGE_ROWS = 100_000
 
 
-def schema_of(query: LogicalQuery) -> pa.Schema:
+def schema_of(query: LogicalQuery | JoinQuery) -> pa.Schema:
     """The answer's columns as Spark names and types them."""
     return pa.schema([pa.field(out.name, out.type.arrow) for out in query.outputs])
 
@@ -37,6 +43,7 @@ class AnswerLog:
         self._open: OrderedDict[str, AnswerReader] = OrderedDict()
         self._lock = threading.Lock()
         self._news = threading.Condition()
+        self._expansions = Expansions(home)
 
     def published(self) -> None:
         """Wake readers that wait; called after every commit that may have brought answers."""
@@ -50,17 +57,18 @@ class AnswerLog:
     def read(self, record: QueryRecord, cursor: str | None, limit: int) -> tuple[list[Answer], str]:
         """The query's next answers, and the cursor after them; a search that finds none still moves the cursor on, so
         the files of other queries are looked through once."""
-        first, done = parse_cursor(cursor)
+        at = parse_cursor(cursor)
         if cursor is not None:
-            self._check_kept(first + (1 if done else 0))
+            self._check_kept(at.seq + (1 if at.answers else 0))
         found: list[Answer] = []
-        for unit in self._units(record.stream, first):
-            found += self._answers(record, unit)[done if unit[0].seq == first else 0 :]
-            if len(found) >= limit:
-                found = found[:limit]
-                return found, found[-1].cursor
-            cursor = write_cursor(unit[-1].seq + 1, 0)
-        return found, cursor or write_cursor(1, 0)
+        for unit in self._units(record.stream, at.seq):
+            begin = at if unit[0].seq == at.seq else Cursor(unit[0].seq)
+            for answer in self._answers(record, unit, begin):
+                found.append(answer)
+                if len(found) >= limit:
+                    return found, answer.cursor
+            cursor = str(Cursor(unit[-1].seq + 1))
+        return found, cursor or str(Cursor(1))
 
     def _check_kept(self, needed: int) -> None:
         """A reader that comes back too late is told so, instead of missing answers without a word."""
@@ -81,22 +89,47 @@ class AnswerLog:
             yield from page
             seq = page[-1].seq
 
-    def _answers(self, record: QueryRecord, unit: list[AnswerRecord]) -> list[Answer]:
+    def _answers(self, record: QueryRecord, unit: list[AnswerRecord], begin: Cursor) -> Iterator[Answer]:
         schema = schema_of(record.query)
-        tables: list[tuple[Range, pa.Table]] = []
-        for file in unit:
-            reader = self._reader(file)
-            tables += [(found[0], reader.read(found, schema)) for found in reader.ranges(record.id)]
-        if not tables:
-            return []
+        found = [(reader, one) for reader in map(self._reader, unit) for one in reader.ranges(record.id)]
         batch = unit[0].batch
         if batch is not None:
-            rows = pa.concat_tables([table for _, table in tables])
-            return [Answer(record.id, None, None, False, batch, rows, write_cursor(unit[0].seq, 1))]
-        return [
-            Answer(record.id, moment(r.start), moment(r.end), r.partial, None, table, write_cursor(unit[0].seq, n + 1))
-            for n, (r, table) in enumerate(tables)
-        ]
+            if found and begin.answers == 0:
+                rows = pa.concat_tables([reader.read(one, schema) for reader, one in found])
+                yield Answer(record.id, None, None, False, batch, rows, str(Cursor(unit[0].seq, 1)), rows.num_rows)
+            return
+        for number, (reader, one) in enumerate(found):
+            if number < begin.answers:
+                continue
+            skip = begin.rows if number == begin.answers else 0
+            if one[0].described:
+                yield from self._built(record, reader, one, Cursor(unit[0].seq, number, skip))
+            else:
+                table = reader.read(one, schema)
+                yield _answer(record, one[0], table, Cursor(unit[0].seq, number + 1), table.num_rows)
+
+    def _built(
+        self, record: QueryRecord, reader: AnswerReader, found: tuple[Range, int, int], at: Cursor
+    ) -> Iterator[Answer]:
+        """The rows of a join's answer, a page at a time."""
+        assert isinstance(record.query, JoinQuery)
+        one = found[0]
+        assert one.start is not None
+        assert one.end is not None
+        while at.rows < one.rows:
+            table = self._expansions.page(
+                (record.id, at.seq, at.answers),
+                Described(record.query, record.id, reader.description(found), one.start, one.end),
+                at.rows,
+                PAGE_ROWS,
+            )
+            offset, last = at.rows, at.rows + table.num_rows
+            if not table.num_rows:
+                raise EngineError("INTERNAL", f"an answer of {one.rows} rows ends after {offset}", detail=record.id)
+            at = Cursor(at.seq, at.answers + 1) if last >= one.rows else replace(at, rows=last)
+            yield _answer(record, one, table, at, one.rows, offset)
+            if last >= one.rows:
+                return
 
     def _reader(self, record: AnswerRecord) -> AnswerReader:
         path = record.file.path
@@ -111,25 +144,54 @@ class AnswerLog:
                 self._open.popitem(last=False)
         return reader
 
+    def streams(self) -> list[str]:
+        """The streams, and sets of joined streams, that have answers."""
+        return sorted({record.stream for record in self._metastore.queries()})
+
     def everything(self, stream: str) -> Iterator[AnswerReader]:
         """Every answer file of a stream, for reading all queries in one pass."""
         for record in self._records(stream, 0):
             yield AnswerReader(self._home.read(record.file.path), record.file.index_offset, record.file.index_length)
 
+    def built(
+        self, query: JoinQuery, id: str, reader: AnswerReader, found: tuple[Range, int, int]
+    ) -> Iterator[pa.Table]:
+        """All rows of a join's answer, page by page."""
+        one = found[0]
+        assert one.start is not None
+        assert one.end is not None
+        described = Described(query, id, reader.description(found), one.start, one.end)
+        yield from self._expansions.pages(described, PAGE_ROWS)
 
-def write_cursor(seq: int, done: int) -> str:
-    return f"{seq}.{done}"
+    def close(self) -> None:
+        self._expansions.close()
 
 
-def parse_cursor(cursor: str | None) -> tuple[int, int]:
+def _answer(record: QueryRecord, r: Range, table: pa.Table, cursor: Cursor, rows: int, offset: int = 0) -> Answer:
+    return Answer(record.id, moment(r.start), moment(r.end), r.partial, None, table, str(cursor), rows, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place in the answers of a query: so many answers of a unit have been read, and so many rows of the next."""
+
+    seq: int
+    answers: int = 0
+    rows: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.seq}.{self.answers}.{self.rows}" if self.rows else f"{self.seq}.{self.answers}"
+
+
+def parse_cursor(cursor: str | None) -> Cursor:
     """
-    >>> parse_cursor("12.3"), parse_cursor(None)
-    ((12, 3), (1, 0))
+    >>> parse_cursor("12.3"), str(parse_cursor("12.3.500")), parse_cursor(None)
+    (Cursor(seq=12, answers=3, rows=0), '12.3.500', Cursor(seq=1, answers=0, rows=0))
     """
     if cursor is None:
-        return 1, 0
-    seq, dot, done = cursor.partition(".")
-    if not (dot and seq.isdigit() and done.isdigit()):
+        return Cursor(1)
+    parts = cursor.split(".")
+    if not (2 <= len(parts) <= 3 and all(part.isdigit() for part in parts)):
         hint = "give back the cursor of an answer as it was, or none to read from the beginning"
         raise CatalogError("BAD_CURSOR", f"{cursor!r} is not a cursor", hint=hint)
-    return int(seq), int(done)
+    return Cursor(*map(int, parts))

@@ -6,15 +6,15 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from millstream.catalog.metastore import Metastore
 from millstream.engine.answers import AnswerLog
 from millstream.engine.firing import Firing
+from millstream.engine.joining import Joining
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import NewRequest, Registry
 from millstream.errors import CatalogError, EngineError
-from millstream.model.query import LogicalQuery
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home, Lock
 from millstream.runtime.spark import Spark
@@ -56,6 +56,7 @@ class Core:
         # Half of the tasks: ingest and fire run side by side, and fewer workers make the same matrices.
         self.firing = Firing(self.metastore, self.registry, home, spark.fire, max(1, spark.parallelism // 2))
         self.pipelines: dict[str, Pipeline] = {}
+        self.joining = Joining(self.metastore, self.registry, self.firing, self.pipelines)
         self._streams: Mapping[str, Stream] = {}
         self.front_end = FrontEnd(spark.analyzer, lambda: self._streams)
         self._on_commit = on_commit
@@ -83,8 +84,8 @@ class Core:
         return pipeline
 
     def compile(self, sql: str, id: str, owner: str = "", key: str | None = None) -> NewRequest:
-        query: LogicalQuery = self.front_end.compile(sql)
-        return NewRequest(id, owner, key, query, self.registry.selection_of(query))
+        query = self.front_end.compile(sql)
+        return NewRequest(id, owner, key, query, self.registry.selections_of(query))
 
     def warm_up(self, stream: Stream) -> None:
         """Let Spark's analyzer see queries before the first user waits for it: a cold JVM takes a second for the first
@@ -95,11 +96,37 @@ class Core:
             except Exception:
                 return
 
-    def fire_all(self, pipelines: Iterable[Pipeline] | None = None) -> None:
+    def fire_all(self) -> None:
         """Fire until nothing is due."""
-        for pipeline in pipelines or list(self.pipelines.values()):
+        for pipeline in list(self.pipelines.values()):
             while self.firing.fire(pipeline):
                 self.answers.published()
+        for name in self.metastore.joins():
+            while self.joining.fire(name):
+                self.answers.published()
+
+    def idle_streams(self) -> list[str]:
+        """Streams that have brought no rows for longer than their idle timeout."""
+        now = self._clock()
+        return [
+            name
+            for name, pipeline in self.pipelines.items()
+            if pipeline.stream.idle_timeout is not None and now - pipeline.last_rows > pipeline.stream.idle_timeout
+        ]
+
+    def follow(self, name: str) -> bool:
+        """Bring an idle stream's watermark to that of the slowest other stream that is not idle; False if it is
+        there."""
+        idle = set(self.idle_streams())
+        others = [p.watermark for n, p in self.pipelines.items() if n != name and n not in idle]
+        known = [watermark for watermark in others if watermark is not None]
+        pipeline = self.pipelines[name]
+        if not known or (pipeline.watermark is not None and pipeline.watermark >= min(known)):
+            return False
+        watermark = self.metastore.advance_idle(name, min(known))
+        moved = watermark != pipeline.watermark
+        pipeline.watermark = watermark
+        return moved
 
     def tidy(self, retention: int) -> None:
         """Forget what is older than the retention (microseconds), and group versions that nothing needs."""
@@ -121,6 +148,7 @@ class Core:
         return len(orphans)
 
     def close(self) -> None:
+        self.answers.close()
         self.registry.close()
         self.metastore.close()
         self._lock.release()

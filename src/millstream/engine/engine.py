@@ -21,6 +21,7 @@ from millstream.config import Settings, parse_duration
 from millstream.engine.answers import schema_of
 from millstream.engine.changelog import Changelog, Sealed
 from millstream.engine.core import Core
+from millstream.engine.explain import Explanation, explain
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import NewRequest
 from millstream.engine.status import (
@@ -92,26 +93,34 @@ class Engine:
         time: str,
         lateness: str = "0 seconds",
         max_skew: str | None = None,
+        idle_timeout: str | None = None,
     ) -> StreamStatus:
-        """Make a stream and start it. After a restart, a DataFrame stream is handed in again under the same name."""
+        """Make a stream and start it. After a restart, a DataFrame stream is handed in again under the same name.
+
+        A stream that brings no rows for ``idle_timeout`` no longer holds back the joins with it: its watermark follows
+        that of the other streams, and rows that come behind it are late.
+        """
         found = self._spark.source_of(source)
         with self._lock:
             if name in self._core.pipelines and name not in self._running and not found.columnar:
                 pipeline = self._core.pipelines[name]
             else:
-                pipeline = self._core.add_stream(self._stream(name, found, time, lateness, max_skew))
+                pipeline = self._core.add_stream(self._stream(name, found, time, lateness, max_skew, idle_timeout))
             self._start(pipeline, found)
         threading.Thread(target=self._core.warm_up, args=(pipeline.stream,), daemon=True).start()
         return self.stream(name)
 
-    def _stream(self, name: str, source: Source, time: str, lateness: str, max_skew: str | None) -> Stream:
+    def _stream(
+        self, name: str, source: Source, time: str, lateness: str, max_skew: str | None, idle_timeout: str | None
+    ) -> Stream:
         if not name.isidentifier():
             raise EngineError("BAD_STREAM", f"{name!r} is not a name for a stream", hint="use letters, digits and _")
         fields = source.fields(self._spark.session)
         description = tuple(sorted(source.describe().items()))
         skew = None if max_skew is None else parse_duration(max_skew)
+        idle = None if idle_timeout is None else parse_duration(idle_timeout)
         try:
-            return Stream(name, fields, time, parse_duration(lateness), description, skew)
+            return Stream(name, fields, time, parse_duration(lateness), description, skew, idle)
         except ValueError as error:
             raise EngineError("BAD_STREAM", f"stream {name!r}: {error}") from None
 
@@ -216,6 +225,10 @@ class Engine:
         except MillstreamError as error:
             return error
 
+    def explain(self, id: str) -> Explanation:
+        """What a query shares with whom: its groups, buckets, join tree, and their sizes."""
+        return explain(self._core, self._core.metastore.query(id))
+
     # Answers
 
     def read_answers(
@@ -288,6 +301,22 @@ class Engine:
         self._commits.set()
         self._core.answers.published()
 
+    def _fire_once(self) -> None:
+        """Fire what is due of every stream, then of the joins over them."""
+        core = self._core
+        for pipeline in list(core.pipelines.values()):
+            if not self._stopping.is_set() and core.firing.fire(pipeline):
+                core.answers.published()
+        for name in core.metastore.joins() if core.registry.joins else ():
+            if not self._stopping.is_set() and core.joining.fire(name):
+                core.answers.published()
+
+    def _follow(self) -> None:
+        """Let the watermark of idle streams follow the others."""
+        for name in self._core.idle_streams():
+            if not self._stopping.is_set() and self._core.follow(name):
+                self._commits.set()
+
     def _fire_loop(self) -> None:
         tidied = time.monotonic()
         while not self._stopping.is_set():
@@ -296,9 +325,8 @@ class Engine:
             try:
                 for running in list(self._running.values()):
                     running.keep_alive()
-                for pipeline in list(self._core.pipelines.values()):
-                    if not self._stopping.is_set() and self._core.firing.fire(pipeline):
-                        self._core.answers.published()
+                self._fire_once()
+                self._follow()
                 if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
                     self._core.tidy(self.settings.answer_retention)
                     tidied = time.monotonic()
@@ -324,16 +352,23 @@ def _query_status(record: QueryRecord) -> QueryStatus:
         state=record.state,
         epoch=record.epoch,
         created_at=created,
-        cut={record.stream: record.first_batch},
+        cut=_cut(record),
         schema=tuple((out.name, str(out.type)) for out in record.query.outputs),
         windows=record.windows,
         answer_rows=record.answer_rows,
         late_rows=record.late_rows,
         failures=record.failures,
         fired_to=moment(record.fired_to),
-        group=record.group,
+        group=record.group or ", ".join(dict.fromkeys(leg.group for leg in record.legs)),
         reason=record.reason,
     )
+
+
+def _cut(record: QueryRecord) -> dict[str, int]:
+    """The first micro-batch that a query sees of each of its streams."""
+    if not record.legs:
+        return {record.stream: record.first_batch}
+    return {leg.stream: leg.first_batch for leg in record.legs}
 
 
 class Query:
@@ -345,7 +380,7 @@ class Query:
         self.owner = record.owner
         self.sql = record.sql
         self.epoch = record.epoch
-        self.cut = {record.stream: record.first_batch}
+        self.cut = _cut(record)
         self.schema: pa.Schema = schema_of(record.query)
 
     def status(self) -> QueryStatus:
@@ -367,6 +402,9 @@ class Query:
 
     def delete(self) -> QueryStatus:
         return self._engine.delete_query(self.id)
+
+    def explain(self) -> Explanation:
+        return self._engine.explain(self.id)
 
     def __repr__(self) -> str:
         return f"Query({self.id!r}, epoch={self.epoch}, sql={self.sql!r})"

@@ -22,11 +22,12 @@ from millstream.model.plan import FireResult
 from millstream.model.query import WindowSpec
 from millstream.runtime.fire import BucketRef, DueQuery, FireItem, FireTask
 from millstream.runtime.home import Home
+from millstream.runtime.join_fire import JoinTask
 
 # A group is divided among tasks by its queries when each part still has this many: reading its buckets twice must pay.
 LEAST_QUERIES = 32
 
-RunFire = Callable[[Sequence[FireTask]], tuple[list[FireResult], dict[str, float]]]
+RunFire = Callable[[Sequence[FireTask | JoinTask]], tuple[list[FireResult], dict[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,9 @@ class Firing:
     def __init__(self, metastore: Metastore, registry: Registry, home: Home, run: RunFire, parallelism: int) -> None:
         self._metastore = metastore
         self._registry = registry
-        self._home = home
+        self.home = home
         self._run = run
-        self._parallelism = parallelism
+        self.parallelism = parallelism
         self.seconds: dict[str, float] = defaultdict(float)
         self.fires = 0
         self.last_seconds = 0.0
@@ -96,7 +97,7 @@ class Firing:
             if watermark is None:
                 return False
             frontiers = self._metastore.frontiers(pipeline.stream.name)
-            due = due_queries(frontiers, watermark, self._registry.window)
+            due = due_queries([one for one in frontiers if one.leg is None], watermark, self._registry.window)
             if not due.moves:
                 return False
             started = time.monotonic()
@@ -107,23 +108,27 @@ class Firing:
             if result.broken:
                 self._registry.remove(list(result.broken))
             self._clean_up(pipeline, result, lowest)
-            self.last_seconds = time.monotonic() - started
-            self.seconds["fire"] += self.last_seconds
-            self.fires += 1
-            self.answer_rows += sum(result.rows_by_query.values())
+            self.count(result, time.monotonic() - started)
             return True
+
+    def count(self, result: FireResult, seconds: float) -> None:
+        """Keep account of a fire."""
+        self.last_seconds = seconds
+        self.seconds["fire"] += seconds
+        self.fires += 1
+        self.answer_rows += sum(result.rows_by_query.values())
 
     def _item(
         self, pipeline: Pipeline, group: str, queries: list[DueQuery], lowest: dict[str, int], watermark: int
     ) -> FireItem:
-        low = min(self._first_start(one) for one in queries)
+        low = min(self.first_start(one) for one in queries)
         stored = pipeline.buckets.between(group, low, max(one.upto for one in queries))
         paths = {s.bucket.version: self._registry.path(group, s.bucket.version) for s in stored}
         number = {version: index for index, version in enumerate(paths)}
-        refs = tuple(_reference(s, number[s.bucket.version]) for s in stored)
+        refs = tuple(reference(s, number[s.bucket.version]) for s in stored)
         return FireItem(tuple(paths.values()), tuple(queries), refs, lowest.get(group, watermark), watermark)
 
-    def _first_start(self, one: DueQuery) -> int:
+    def first_start(self, one: DueQuery) -> int:
         spec = self._registry.window(one.query)
         assert spec is not None
         return spec.end_after(one.after) - spec.size
@@ -132,23 +137,35 @@ class Firing:
         if not items:
             return FireResult()
         stream = pipeline.stream
-        shares = share_out(items, self._parallelism)
-        tasks = [FireTask(self._home, stream.name, stream.field(stream.time).type, tuple(share)) for share in shares]
+        shares = share_out(items, self.parallelism)
+        kind = stream.field(stream.time).type
+        return self.run([FireTask(self.home, stream.name, kind, tuple(share)) for share in shares])
+
+    def run(self, tasks: Sequence[FireTask | JoinTask]) -> FireResult:
+        """One Spark job, and its results as one."""
+        if not tasks:
+            return FireResult()
         results, seconds = self._run(tasks)
         for phase, spent in seconds.items():
             self.seconds[phase] += spent
         return _together(results)
 
+    def clean_up(self, pipeline: Pipeline) -> None:
+        """Forget the buckets of a stream that no query needs any more."""
+        frontiers = self._metastore.frontiers(pipeline.stream.name)
+        self._clean_up(pipeline, FireResult(), lowest_needed(frontiers, {}, self._registry.window))
+
     def _clean_up(self, pipeline: Pipeline, result: FireResult, lowest: dict[str, int]) -> None:
-        """First the transaction, then the files. No other fire of the stream runs now, so nobody reads them."""
+        """First the transaction, then the files. No other fire of the stream runs now, so nobody reads them but
+        readers of answers, whose files stay."""
         emptied = pipeline.buckets.replace(result.replaced, result.compacted)
         unneeded = pipeline.buckets.below(lowest)
-        if unneeded:
-            self._metastore.drop_files(unneeded)
-        self._home.remove([*emptied, *unneeded])
+        free = self._metastore.drop_files(unneeded) if unneeded else []
+        self.home.remove([*(self._metastore.unreferred(emptied) if emptied else []), *free])
 
 
-def _reference(stored: Stored, version: int) -> BucketRef:
+def reference(stored: Stored, version: int) -> BucketRef:
+    """A bucket as a task is told of it."""
     b = stored.bucket
     return BucketRef(version, stored.path, b.offset, b.length, b.start, b.end, stored.batch, stored.watermark)
 

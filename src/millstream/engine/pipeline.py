@@ -72,6 +72,8 @@ class Pipeline:
         self._on_commit = on_commit
         state = next(s for s in metastore.streams() if s.stream.name == stream.name)
         self.watermark = state.watermark
+        # When the stream last brought rows, or was started.
+        self.last_rows = clock()
 
     def process(self, batch: int, offsets: str, ingest: Ingest) -> None:
         """Run one micro-batch exactly once, however often it is asked for."""
@@ -86,6 +88,8 @@ class Pipeline:
             self._registry.remove(list(result.broken))
         self.buckets.add(result.files)
         self.watermark = watermark
+        if result.rows:
+            self.last_rows = self._clock()
         self.metrics.add(result.rows, time.monotonic() - started, result)
         self._on_commit(self)
 

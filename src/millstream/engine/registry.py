@@ -9,18 +9,22 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, Metastore, NewQuery
+from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, LegPlace, Metastore, NewQuery
 from millstream.errors import CatalogError
 from millstream.kernels.classes import CLASS_LIMIT, grid_size, table_of
 from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.predicate import collapse, select
 from millstream.model import codec
+from millstream.model.expression import Expression
 from millstream.model.group import GroupVersion, Member
+from millstream.model.join import JoinQuery
+from millstream.model.legs import form_of, leg_attributes, leg_fields, leg_member, leg_query, query_of_member
 from millstream.model.query import LogicalQuery, WindowSpec
 from millstream.model.selection import Selection, attributes
+from millstream.model.stream import Field
 from millstream.optimizer.changelog import Create, rewrite
 from millstream.optimizer.cost import Statistics
 from millstream.optimizer.grouping import Sketch
@@ -29,13 +33,51 @@ from millstream.runtime.home import GROUPS, Home
 
 @dataclass(frozen=True)
 class NewRequest:
-    """A create whose SQL has been compiled."""
+    """A create whose SQL has been compiled, with its conditions as ranges: one, or one for each leg of a join."""
 
     id: str
     owner: str
     key: str | None
-    query: LogicalQuery
-    selection: Selection
+    query: LogicalQuery | JoinQuery
+    selections: tuple[Selection, ...]
+
+    @property
+    def creates(self) -> list[Create]:
+        """The members that it adds to groups."""
+        if isinstance(self.query, LogicalQuery):
+            return [Create(self.id, self.query, self.selections[0])]
+        return [
+            Create(leg_member(self.id, leg), leg_query(self.query, leg), selection, _names(leg_fields(self.query, leg)))
+            for leg, selection in enumerate(self.selections)
+        ]
+
+
+def _names(fields: Sequence[Field]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields)
+
+
+@dataclass(frozen=True)
+class Join:
+    """A join and what its fires ask about it. Joins with the same ``attributes`` can be fired together."""
+
+    query: JoinQuery
+    form: JoinQuery
+    attributes: tuple[tuple[str, tuple[Expression, ...]], ...]
+
+    @classmethod
+    def of(cls, query: JoinQuery) -> Join:
+        attributes = tuple((leg.stream, leg_attributes(query, number)) for number, leg in enumerate(query.legs))
+        return cls(query, form_of(query), attributes)
+
+
+def _new_query(create: NewRequest, places: Mapping[str, tuple[str, int]]) -> NewQuery:
+    if isinstance(create.query, LogicalQuery):
+        return NewQuery(create.id, create.owner, create.key, create.query, *places[create.id])
+    legs = tuple(
+        LegPlace(number, leg.stream, *places[leg_member(create.id, number)])
+        for number, leg in enumerate(create.query.legs)
+    )
+    return NewQuery(create.id, create.owner, create.key, create.query, "", 0, legs)
 
 
 class Registry:
@@ -48,6 +90,8 @@ class Registry:
         self._groups: dict[str, Sketch] = {}
         self._group_of: dict[str, str] = {}
         self._windows: dict[str, WindowSpec | None] = {}
+        self._joins: dict[str, Join] = {}
+        self._running: set[str] = set()
         self._paths: dict[tuple[str, int], str] = {}
         self._plans: dict[tuple[int, str], tuple[str, ...]] = {}
         self._texts: dict[str, str] = {}
@@ -74,7 +118,7 @@ class Registry:
                 if not ref.retired:
                     self._take(Sketch.of(self._read(ref.path)))
         for record in self._metastore.queries():
-            self._windows[record.id] = record.query.window
+            self._know(record.id, record.query)
             self._ids.add(record.id)
 
     def _read(self, path: str) -> GroupVersion:
@@ -92,13 +136,27 @@ class Registry:
         for member in version.members:
             self._group_of[member.query] = version.group
             self._windows[member.query] = member.window
+            self._running.add(query_of_member(member.query))
 
-    def selection_of(self, query: LogicalQuery) -> Selection:
-        """The query's condition as ranges; as one Boolean attribute where it alone would make too many classes."""
+    def _know(self, id: str, query: LogicalQuery | JoinQuery) -> None:
+        """What a fire asks about a query, until it is forgotten: deleted ones still fire."""
+        self._windows[id] = query.window
+        if isinstance(query, JoinQuery):
+            self._joins[id] = Join.of(query)
+            self._windows.update({leg_member(id, leg): query.window for leg in range(len(query.legs))})
+
+    def selections_of(self, query: LogicalQuery | JoinQuery) -> tuple[Selection, ...]:
+        """The query's conditions as ranges, one for each leg of a join."""
+        if isinstance(query, JoinQuery):
+            return tuple(self._selection(leg.where) for leg in query.legs)
+        return (self._selection(query.where),)
+
+    def _selection(self, where: Expression | None) -> Selection:
+        """A condition as ranges; as one Boolean attribute where it alone would make too many classes."""
         with self._fold_lock:
-            selection = select(query.where, self._evaluator.constant)
-        if query.where is not None and grid_size([selection], attributes(selection)) > CLASS_LIMIT:
-            return collapse(query.where)
+            selection = select(where, self._evaluator.constant)
+        if where is not None and grid_size([selection], attributes(selection)) > CLASS_LIMIT:
+            return collapse(where)
         return selection
 
     def new_id(self) -> str:
@@ -128,30 +186,39 @@ class Registry:
         """Make creates and deletes the next epoch; an error means that nothing has changed."""
         with self._lock:
             self._check(deletes)
-            return self._change(creates, [id for id in deletes if id in self._group_of], deletes)
+            return self._change(creates, [id for id in deletes if id in self._running], deletes)
 
     def _change(self, creates: Sequence[NewRequest], leaving: Sequence[str], deletes: Sequence[str]) -> Epoch:
         """``leaving`` go out of their groups; of those, ``deletes`` by their owner's wish."""
-        made = [Create(c.id, c.query, c.selection) for c in creates]
-        change = rewrite(self._groups, self._group_of, made, leaving, self._new_group, self.statistics)
+        made = [one for c in creates for one in c.creates]
+        gone = [member for id in leaving for member in self._members(id)]
+        change = rewrite(self._groups, self._group_of, made, gone, self._new_group, self.statistics)
         refs = tuple(self._write(version) for version in change.versions)
         self._home.sync(GROUPS)
-        new = tuple(NewQuery(c.id, c.owner, c.key, c.query, *change.places[c.id]) for c in creates)
+        new = tuple(_new_query(create, change.places) for create in creates)
         epoch = self._metastore.seal(Change(new, tuple(deletes), refs))
         self._ids.update(create.id for create in creates)
         self._given.difference_update(create.id for create in creates)
-        for id in leaving:
-            del self._group_of[id]
-            self._texts.pop(id, None)
+        self._running.difference_update(leaving)
+        for create in creates:
+            self._know(create.id, create.query)
+        for member in gone:
+            del self._group_of[member]
+            self._texts.pop(member, None)
         for sketch in change.sketches:
             self._take(sketch)
         self._paths.update({(ref.group, ref.version): ref.path for ref in refs})
         return epoch
 
+    def _members(self, id: str) -> list[str]:
+        """The names of a running query among the members of groups."""
+        join = self._joins.get(id)
+        return [id] if join is None else [leg_member(id, leg) for leg in range(len(join.query.legs))]
+
     def _check(self, deletes: Sequence[str]) -> None:
         """Before files are written: the metastore refuses the same, but later."""
         for id in deletes:
-            if id not in self._group_of and self._metastore.query(id).state != "failed":
+            if id not in self._running and self._metastore.query(id).state != "failed":
                 raise CatalogError("QUERY_DELETED", f"the query {id!r} was deleted before")
 
     def _new_group(self) -> str:
@@ -172,9 +239,11 @@ class Registry:
         return self._texts[member.query]
 
     def remove(self, queries: Sequence[str]) -> None:
-        """Take failed queries out of their groups: an epoch of its own, without touching their records."""
+        """Take failed queries (named by any member) out of their groups: an epoch of its own, without touching their
+        records."""
         with self._lock:
-            self._change((), [id for id in queries if id in self._group_of], ())
+            failed = dict.fromkeys(query_of_member(member) for member in queries)
+            self._change((), [id for id in failed if id in self._running], ())
 
     def versions(self, epoch: int, stream: str) -> tuple[str, ...]:
         """The paths of the group versions that a batch of this epoch is ingested with."""
@@ -191,6 +260,17 @@ class Registry:
     def window(self, query: str) -> WindowSpec | None:
         return self._windows[query]
 
+    def join(self, query: str) -> Join:
+        return self._joins[query]
+
+    def version(self, group: str) -> GroupVersion | None:
+        """A group as it is now; None when it has no query left."""
+        sketch = self._groups.get(group)
+        return None if sketch is None else sketch.version
+
+    def group_of(self, member: str) -> str | None:
+        return self._group_of.get(member)
+
     def forget(self, paths: Sequence[str]) -> None:
         """Group versions that were removed."""
         gone = set(paths)
@@ -201,8 +281,15 @@ class Registry:
         """Queries that ended so long ago that the metastore has forgotten them."""
         with self._lock:
             for id in ids:
-                self._windows.pop(id, None)
+                for member in (id, *self._members(id)):
+                    self._windows.pop(member, None)
+                self._joins.pop(id, None)
                 self._ids.discard(id)
+
+    @property
+    def joins(self) -> bool:
+        """Whether there are joins at all, running or not forgotten yet."""
+        return bool(self._joins)
 
     @property
     def groups(self) -> int:
@@ -210,7 +297,7 @@ class Registry:
 
     @property
     def running(self) -> int:
-        return len(self._group_of)
+        return len(self._running)
 
     def classes(self) -> int:
         """Classes of all groups; counted when asked, since sealing does not need it."""

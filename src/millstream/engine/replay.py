@@ -12,7 +12,7 @@ import json
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millstream.catalog.metastore import QueryRecord
 from millstream.config import ReplayQuery, ReplaySpec, load_replay_spec
 from millstream.engine.answers import schema_of
 from millstream.engine.core import Core
 from millstream.engine.registry import NewRequest
 from millstream.errors import MillstreamError
+from millstream.kernels.answers import AnswerReader, Range
+from millstream.model.join import JoinQuery
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home
 from millstream.runtime.spark import Spark
@@ -166,12 +169,13 @@ class _Replay:
 
     def _write(self, started: float) -> dict[str, Any]:
         self.out.mkdir(parents=True, exist_ok=True)
-        tables = self._tables()
+        pieces = self._pieces()
         queries: dict[str, Any] = {}
         for query in self.spec.queries:
             if query.id not in self.errors:
                 record = self.core.metastore.query(query.id)
-                _write_parquet(self.out / f"{query.id}.parquet", schema_of(record.query), tables.get(query.id, ()))
+                tables = (table for piece in pieces.get(query.id, ()) for table in self._built(record, piece))
+                _write_parquet(self.out / f"{query.id}.parquet", schema_of(record.query), tables)
                 queries[query.id] = {
                     "windows_fired": record.windows,
                     "answer_rows": record.answer_rows,
@@ -185,15 +189,23 @@ class _Replay:
         )
         return summary
 
-    def _tables(self) -> dict[str, list[pa.Table]]:
-        """Every query's answers, in one pass over the answer files; rows stay mapped until they are written."""
-        found: dict[str, list[pa.Table]] = defaultdict(list)
-        nameless = pa.schema([])
-        for name in self.inputs:
+    def _pieces(self) -> dict[str, list[_Piece]]:
+        """Where every query's answers are, in one pass over the answer files; rows stay mapped until they are
+        written."""
+        found: dict[str, list[_Piece]] = defaultdict(list)
+        for name in self.core.answers.streams():
             for reader in self.core.answers.everything(name):
                 for query in reader.queries:
-                    found[query] += [reader.read(one, nameless) for one in reader.ranges(query)]
+                    found[query] += [(reader, one) for one in reader.ranges(query)]
         return found
+
+    def _built(self, record: QueryRecord, piece: _Piece) -> Iterator[pa.Table]:
+        reader, one = piece
+        if one[0].described:
+            assert isinstance(record.query, JoinQuery)
+            yield from self.core.answers.built(record.query, record.id, reader, one)
+        else:
+            yield reader.read(one, _NAMELESS)
 
     def _summary(self, queries: dict[str, Any], seconds: float) -> dict[str, Any]:
         streams = {s.stream.name: s for s in self.core.metastore.streams()}
@@ -217,8 +229,21 @@ class _Replay:
         }
 
 
-def _write_parquet(path: Path, schema: pa.Schema, tables: Sequence[pa.Table]) -> None:
+_Piece = tuple[AnswerReader, tuple[Range, int, int]]
+_NAMELESS = pa.schema([])
+# Rows that are written together: small answers would make small row groups.
+GROUP_ROWS = 1 << 17
+
+
+def _write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
     with pq.ParquetWriter(path, schema) as writer:
-        if tables:
-            rows = pa.concat_tables(tables)
-            writer.write_table(pa.Table.from_arrays(rows.columns, schema=schema))
+        held: list[pa.Table] = []
+        rows = 0
+        for table in tables:
+            held.append(pa.Table.from_arrays(table.columns, schema=schema))
+            rows += table.num_rows
+            if rows >= GROUP_ROWS:
+                writer.write_table(pa.concat_tables(held))
+                held, rows = [], 0
+        if held:
+            writer.write_table(pa.concat_tables(held))

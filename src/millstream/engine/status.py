@@ -83,7 +83,8 @@ class EngineStatus:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows of one (query, window), or of one (query, micro-batch) for a query without a window."""
+    """The rows of one (query, window), or of one (query, micro-batch) for a query without a window. A large answer of a
+    join comes in pieces: ``table`` are the rows from ``offset`` on, of ``total_rows`` in all."""
 
     query: str
     window_start: datetime | None
@@ -92,6 +93,8 @@ class Answer:
     batch: int | None
     table: pa.Table
     cursor: str
+    total_rows: int
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)

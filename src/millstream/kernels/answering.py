@@ -232,7 +232,8 @@ def _part(pairs: Pairs, found: Sequence[Found], context: Context) -> Part:
         columns[WINDOW_START] = pa.array(np.repeat(pairs.start[pair], lengths)).cast(kind)
         columns[WINDOW_END] = pa.array(np.repeat(pairs.end[pair], lengths)).cast(kind)
     columns |= parameter_columns([pairs.constants[q] for q in pairs.query[pair]], lengths)
-    rest = run(pairs.shape, columns, len(rows), context.evaluator)
+    windows = None if pairs.shape.ranking is None else np.repeat(np.arange(len(pair)), lengths)
+    rest = run(pairs.shape, columns, len(rows), context.evaluator, windows)
     failures = _added(failures, rest.failures)
     return Part(rest.columns, tuple(_ranges(pairs, pair, lengths, rest.keep, failures, context.fired)))
 

@@ -4,6 +4,8 @@
 
 A part is an Arrow IPC stream of answers with the same column types, one behind the other; the index says for every
 (query, window) which rows of which part are its answer. Columns have no names in a part: queries name them differently.
+The answers of joins without grouping are not stored as rows: their part is a **description** (JSON) of the buckets
+that a reader builds the rows from, and the index has their number.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ INDEX = pa.schema(
         ("length", pa.int64()),
         ("first", pa.int64()),
         ("rows", pa.int64()),
+        ("described", pa.bool_()),
     ]
 )
 
@@ -38,12 +41,16 @@ class Range:
     partial: bool
     first: int
     rows: int
+    described: bool = False
 
 
 @dataclass(frozen=True)
 class Part:
+    """Rows, or a description of them."""
+
     columns: tuple[pa.Array, ...]
     ranges: tuple[Range, ...]
+    description: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,7 @@ def encode(parts: Sequence[Part]) -> Encoded:
     position = 0
     entries: list[dict[str, object]] = []
     for part in parts:
-        table = pa.Table.from_arrays(list(part.columns), names=[str(i) for i in range(len(part.columns))])
-        buffer = _stream(table)
+        buffer = _data(part)
         entries += [_entry(r, position, len(buffer)) for r in part.ranges]
         data.append(buffer)
         position += len(buffer)
@@ -77,9 +83,15 @@ def encode(parts: Sequence[Part]) -> Encoded:
     return Encoded(data, position, len(index), rows, len({entry["query"] for entry in entries}))
 
 
+def _data(part: Part) -> pa.Buffer:
+    if part.description is not None:
+        return pa.py_buffer(part.description)
+    return _stream(pa.Table.from_arrays(list(part.columns), names=[str(i) for i in range(len(part.columns))]))
+
+
 def _entry(r: Range, offset: int, length: int) -> dict[str, object]:
     place = {"offset": offset, "length": length, "first": r.first, "rows": r.rows}
-    return {"query": r.query, "start": r.start, "end": r.end, "partial": r.partial, **place}
+    return {"query": r.query, "start": r.start, "end": r.end, "partial": r.partial, "described": r.described, **place}
 
 
 # Answers repeat their keys in every window: compressed, a fifth of the bytes has to reach the disk before they count.
@@ -111,9 +123,19 @@ class AnswerReader:
     def ranges(self, query: str) -> list[tuple[Range, int, int]]:
         """The query's answers in order of window end, each with its part's place in the file."""
         return [
-            (Range(e["query"], e["start"], e["end"], e["partial"], e["first"], e["rows"]), e["offset"], e["length"])
+            (
+                Range(e["query"], e["start"], e["end"], e["partial"], e["first"], e["rows"], e["described"]),
+                e["offset"],
+                e["length"],
+            )
             for e in self._by_query.get(query, ())
         ]
+
+    def description(self, found: tuple[Range, int, int]) -> bytes:
+        """What the rows of an answer are built from."""
+        _, offset, length = found
+        data: bytes = self._data.slice(offset, length).to_pybytes()
+        return data
 
     def read(self, found: tuple[Range, int, int], schema: pa.Schema) -> pa.Table:
         """An answer's rows with the query's own column names."""

@@ -1,9 +1,12 @@
 """Buckets: the partial aggregates of one (group version, slice), by (key, label), as bytes.
 
-A bucket is two Arrow record batches behind each other in one IPC stream: the keys that occur, and the cells. Labels are
+A bucket is Arrow record batches, each an IPC stream, behind each other: the keys that occur, and the cells. Labels are
 classes, or members where there are fewer queries than classes, so that a bucket never has more cells than the smaller
 of both allows. A bucket in which most combinations occur is **full**: it has a cell for each of them, label by label,
 and needs no numbers of keys and labels; read back it is a matrix already.
+
+Where rows are kept, a third batch is the **index**: the positions of the cells' rows in the row table of the file. It
+comes last, and who only adds up cells never looks at it.
 """
 
 from __future__ import annotations
@@ -23,12 +26,16 @@ IntArray = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class Cells:
     """``partials[m]`` are the planes of the group's m-th measure; None for a count that equals ``rows``. ``at`` gives
-    each cell's key and label; None for full cells, where empty ones have no rows."""
+    each cell's key and label; None for full cells, where empty ones have no rows. ``index`` lists the rows of one cell
+    after the other, as ascending positions in the row table, which is at ``place`` (offset, length) of the same
+    file."""
 
     keys: tuple[pa.Array, ...]
     rows: IntArray
     partials: tuple[Planes | None, ...]
     at: tuple[IntArray, IntArray] | None
+    index: IntArray | None = None
+    place: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -72,14 +79,41 @@ def encode(cells: Cells) -> pa.Buffer:
         for number, plane in enumerate(planes or ()):
             columns[f"{index}.{number}"] = _stored(plane)
     keys = pa.table({str(i): column for i, column in enumerate(cells.keys)})
+    tables = [keys, pa.table(columns)]
+    if cells.index is not None:
+        tables.append(_encode_index(cells.index, cells.place))
     sink = pa.BufferOutputStream()
-    for table in (keys, pa.table(columns)):
+    for table in tables:
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
     return sink.getvalue()
 
 
-def decode(data: pa.Buffer, measures: int) -> Cells:
+# Names in the metadata of an index.
+_FIRST, _OFFSET, _LENGTH = b"first", b"offset", b"length"
+
+
+def _encode_index(index: IntArray, place: tuple[int, int] | None) -> pa.Table:
+    """Positions from the smallest on: the rows of a slice are mostly neighbours, so two bytes are often enough."""
+    if place is None:
+        raise ValueError("an index needs the place of its row table")
+    first = int(index.min()) if len(index) else 0
+    metadata = {_FIRST: str(first), _OFFSET: str(place[0]), _LENGTH: str(place[1])}
+    return pa.table({"index": _narrow(index - first)}).replace_schema_metadata(metadata)
+
+
+def _decode_index(source: pa.BufferReader) -> tuple[IntArray | None, tuple[int, int] | None]:
+    if source.tell() == source.size():
+        return None, None
+    table = pa.ipc.open_stream(source).read_all()
+    metadata = table.schema.metadata
+    index = _integers(table.column("index"))
+    index += int(metadata[_FIRST])
+    return index, (int(metadata[_OFFSET]), int(metadata[_LENGTH]))
+
+
+def decode(data: pa.Buffer, measures: int, *, index: bool = False) -> Cells:
+    """The cells; with their index and the place of its row table only if asked for."""
     source = pa.BufferReader(data)
     keys = pa.ipc.open_stream(source).read_all()
     table = pa.ipc.open_stream(source).read_all()
@@ -90,7 +124,9 @@ def decode(data: pa.Buffer, measures: int) -> Cells:
             planes[int(name.split(".")[0])].append(_loaded(table.column(name)))
     partials = tuple(tuple(part) if part else None for part in planes)
     at = (_integers(table.column("key")), _integers(table.column("label"))) if "key" in names else None
-    return Cells(tuple(_whole(column) for column in keys.columns), _integers(table.column("rows")), partials, at)
+    rows, place = _decode_index(source) if index else (None, None)
+    values = tuple(_whole(column) for column in keys.columns)
+    return Cells(values, _integers(table.column("rows")), partials, at, rows, place)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

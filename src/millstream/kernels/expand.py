@@ -40,11 +40,22 @@ class _Database:
 
     def __init__(self, memory: int, spill: str | None) -> None:
         self.settings = (memory, spill)
+        self._held = 0
         directory = Path(spill or tempfile.gettempdir()) / f"millstream-{uuid4().hex}"
         self.connection = duckdb.connect(
             ":memory:", config={"threads": 1, "memory_limit": f"{memory}B", "temp_directory": str(directory)}
         )
         self.connection.execute(f"SET disabled_optimizers = '{DISABLED_OPTIMIZERS}'")
+
+    def hold(self, legs: Sequence[pa.Table]) -> None:
+        for leg, table in enumerate(legs):
+            self.connection.register(leg_table(leg), table)
+        self._held = len(legs)
+
+    def let_go(self) -> None:
+        for leg in range(self._held):
+            self.connection.unregister(leg_table(leg))
+        self._held = 0
 
     def close(self) -> None:
         self.connection.close()
@@ -57,14 +68,17 @@ class _Databases:
         self._lock = Lock()
         self._free: list[_Database] = []
 
-    def take(self, memory: int, spill: str | None) -> _Database:
+    def take(self, memory: int, spill: str | None, legs: Sequence[pa.Table]) -> _Database:
+        """A database that holds the legs."""
         with self._lock:
-            for index, database in enumerate(self._free):
-                if database.settings == (memory, spill):
-                    return self._free.pop(index)
-        return _Database(memory, spill)
+            fitting = [i for i, database in enumerate(self._free) if database.settings == (memory, spill)]
+            known = self._free.pop(fitting[0]) if fitting else None
+        database = known or _Database(memory, spill)
+        database.hold(legs)
+        return database
 
     def give_back(self, database: _Database) -> None:
+        database.let_go()
         with self._lock:
             self._free.append(database)
             surplus = self._free.pop(0) if len(self._free) > _KEPT_DATABASES else None
@@ -151,16 +165,16 @@ class Pages:
         """Give up the stream and the memory of the join; a later page starts it again."""
         self._stop()
         if self._database is not None:
-            for leg in range(len(self._legs)):
-                self._database.connection.unregister(leg_table(leg))
             _databases.give_back(self._database)
             self._database = None
 
     def _start(self, skip: int) -> None:
         self._stop()
-        connection = self._connection()
+        if self._database is None:
+            self._database = _databases.take(*self._settings, self._legs)
         with _told(self._settings[0]):
-            self._reader = connection.sql(self._statement.rows(skip)).to_arrow_reader(self._batch_rows)
+            rows = self._database.connection.sql(self._statement.rows(skip))
+            self._reader = rows.to_arrow_reader(self._batch_rows)
         self._position = skip
 
     def _stop(self) -> None:
@@ -168,21 +182,18 @@ class Pages:
             self._reader.close()
         self._reader, self._rest, self._position = None, None, -1
 
-    def _connection(self) -> duckdb.DuckDBPyConnection:
-        if self._database is None:
-            self._database = _databases.take(*self._settings)
-            for leg, table in enumerate(self._legs):
-                self._database.connection.register(leg_table(leg), table)
-        return self._database.connection
-
     def _next(self) -> pa.RecordBatch | None:
         """The next rows of the stream; None at its end, where it stays."""
         if self._rest is not None and self._rest.num_rows:
             return self._rest
         if self._reader is None:
             return None
-        with _told(self._settings[0]):
-            batch = next(self._reader, None)
+        try:
+            with _told(self._settings[0]):
+                batch = next(self._reader, None)
+        except BaseException:
+            self._stop()
+            raise
         if batch is None:
             self._reader.close()
             self._reader = None
@@ -221,15 +232,11 @@ def count(
     if (start is None or end is None) and reads_window(query):
         raise ValueError("the conditions of the join read the window; its start and end are needed")
     asked = statement(query, [leg.num_rows for leg in legs], start or 0, end or 0)
-    database = _databases.take(memory, spill)
+    database = _databases.take(memory, spill, _inputs(asked, legs))
     try:
-        for leg, table in enumerate(_inputs(asked, legs)):
-            database.connection.register(leg_table(leg), table)
         with _told(memory):
             found = database.connection.sql(asked.count).fetchall()
     finally:
-        for leg in range(len(legs)):
-            database.connection.unregister(leg_table(leg))
         _databases.give_back(database)
     return int(found[0][0])
 
@@ -249,7 +256,7 @@ def _told(memory: int) -> Iterator[None]:
     except (duckdb.OutOfMemoryException, OSError) as error:
         if "Out of Memory" not in str(error):
             raise
-        raise MemoryError(f"the tables of the join do not fit in {memory} bytes and cannot be spilled") from error
+        raise MemoryError(f"the tables of the join do not fit in {memory} bytes") from error
 
 
 def _inputs(asked: Statement, legs: Sequence[pa.Table]) -> list[pa.Table]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from millstream.model.expression import Call, Column, Expression, Literal, columns, rewrite
 from millstream.model.join import JoinNode, JoinQuery, Ranking, Tree, joins_of, leaves_of, leg_column, leg_of, legs_of
@@ -21,9 +22,9 @@ from millstream.sql.functions.literals import identifier
 # DuckDB's own choices that would change the order of rows or build a table of pairs.
 DISABLED_OPTIMIZERS = "join_order,build_side_probe_side"
 
-_SQL_KINDS = {"left": "LEFT", "right": "RIGHT", "full": "FULL", "semi": "SEMI", "anti": "ANTI"}
 _MIRRORED = {"left": "right", "right": "left", "full": "full"}
 _BOUNDS = (WINDOW_START, WINDOW_END)
+_Pairs = list[tuple[Expression, Expression]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,8 @@ def reads_window(query: JoinQuery) -> bool:
 def statement(query: JoinQuery, sizes: Sequence[int], start: int, end: int) -> Statement:
     """The statement for legs of these sizes in the window from ``start`` to ``end``."""
     window = _Window(start, end, _unmatched(query.tree))
-    outputs = [window.bounded(output.expression) for output in query.outputs]
-    conditions = [window.bounded(condition) for condition in _conditions(query)]
-    inputs = _inputs(len(sizes), [*outputs, *conditions])
+    read = [*_conditions(query), *(output.expression for output in query.outputs)]
+    inputs = _inputs(len(sizes), [window.bounded(expression) for expression in read])
     builder = _Builder(window, inputs, sizes)
     part = builder.part(query.tree)
     if query.where is not None:
@@ -139,6 +139,7 @@ class _Window:
         return folded(rewrite(expression, change))
 
     def value(self, name: str) -> int:
+        """A bound, in microseconds."""
         return self.start if name == WINDOW_START else self.end
 
     def _constant(self, column: Column) -> Expression | None:
@@ -193,10 +194,10 @@ class _Region:
     """Parts joined by inner joins alone, in whatever order, and all conditions on them."""
 
     parts: list[_Part] = field(default_factory=list)
-    pairs: list[tuple[Expression, Expression]] = field(default_factory=list)
+    pairs: _Pairs = field(default_factory=list)
     conditions: list[Expression] = field(default_factory=list)
 
-    def keys(self, left: _Part, right: _Part) -> list[tuple[Expression, Expression]]:
+    def keys(self, left: _Part, right: _Part) -> _Pairs:
         """The pairs that link two parts, each turned so that its first side is over ``left``."""
         found = []
         for one, other in self.pairs:
@@ -206,7 +207,20 @@ class _Region:
                 found.append((other, one))
         return found
 
-    def take_pairs(self, left: _Part, right: _Part) -> list[tuple[Expression, Expression]]:
+    def ordered(self, parts: Sequence[_Part]) -> list[_Part]:
+        """The heaviest part, then always the lightest of those that an equality links to the ones before it."""
+        waiting = list(parts)
+        done = max(waiting, key=lambda part: part.weight)
+        ordered = [done]
+        waiting.remove(done)
+        while waiting:
+            near = [part for part in waiting if self.keys(done, part)] or waiting
+            ordered.append(min(near, key=lambda part: part.weight))
+            waiting.remove(ordered[-1])
+            done = replace(done, legs=done.legs | ordered[-1].legs)
+        return ordered
+
+    def take_pairs(self, left: _Part, right: _Part) -> _Pairs:
         """The linking pairs, which need not be checked again; others that both parts decide become conditions."""
         keys = self.keys(left, right)
         used = {frozenset(pair) for pair in keys}
@@ -233,10 +247,8 @@ class _Builder:
         self._window = window
         self._inputs = inputs
         self._sizes = sizes
-        self._names = {
-            leg_column(leg, column.name): column.inside for leg, cols in enumerate(inputs) for column in cols
-        }
-        self._count = 0
+        self._names = {leg_column(leg, c.name): c.inside for leg, mine in enumerate(inputs) for c in mine}
+        self.numbers = count()
 
     def inner(self, expression: Expression) -> Expression:
         """The expression as the statement computes it, over the columns inside."""
@@ -248,7 +260,8 @@ class _Builder:
 
     def columns(self, legs: frozenset[int]) -> list[str]:
         """All columns of some legs that anything reads."""
-        return [identifier(name) for leg in sorted(legs) for name in self._leg_columns(leg)]
+        names = [[*(c.inside for c in self._inputs[leg]), *self._bounds(leg)] for leg in sorted(legs)]
+        return [identifier(name) for mine in names for name in mine]
 
     def part(self, tree: Tree) -> _Part:
         if isinstance(tree, int):
@@ -275,18 +288,14 @@ class _Builder:
         select = program.select([_listed(self.columns(part.legs))], part.sql)
         return replace(part, sql=f"({select} QUALIFY {ranking.function}() OVER ({over}) <= {int(ranking.limit)})")
 
-    def _leg_columns(self, leg: int) -> list[str]:
-        return [*(c.inside for c in self._inputs[leg]), *self._bounds(leg)]
-
     def _bounds(self, leg: int) -> list[str]:
         return [leg_column(leg, name) for name in _BOUNDS] if leg in self._window.unmatched else []
 
     def _leg(self, leg: int) -> _Part:
         sql = leg_table(leg)
         if self._bounds(leg):
-            bounds = [
-                f"make_timestamp({self._window.value(leg_of(b)[1])}) AS {identifier(b)}" for b in self._bounds(leg)
-            ]
+            values = [f"make_timestamp({self._window.value(name)})" for name in _BOUNDS]
+            bounds = [f"{v} AS {identifier(b)}" for v, b in zip(values, self._bounds(leg), strict=True)]
             sql = f"(SELECT *, {', '.join(bounds)} FROM {sql})"
         return _Part(sql, frozenset([leg]), self._sizes[leg], leaf=True)
 
@@ -294,17 +303,28 @@ class _Builder:
         """Left-deep, each step along an equality where there is one, small legs first."""
         region = _Region()
         self._collect(tree, region)
-        waiting = [self.filtered(part, region.take_conditions(part.legs)) for part in region.parts]
-        done = max(waiting, key=lambda part: part.weight)
-        waiting.remove(done)
-        while waiting:
-            nearest = min(waiting, key=lambda part: (not region.keys(done, part), part.weight))
-            waiting.remove(nearest)
-            keys = region.take_pairs(done, nearest)
-            done = self.filtered(
-                self._joined("INNER", done, nearest, keys, []), region.take_conditions(done.legs | nearest.legs)
-            )
+        parts = [self.filtered(part, region.take_conditions(part.legs)) for part in region.parts]
+        ordered = self._reduced(region.ordered(parts), region)
+        done = ordered[0]
+        for part in ordered[1:]:
+            done = self._joined("INNER", done, part, region.take_pairs(done, part))
+            done = self.filtered(done, region.take_conditions(done.legs))
         return done
+
+    def _reduced(self, parts: list[_Part], region: _Region) -> list[_Part]:
+        """Parts without the rows that find no partner further on, so that no step makes rows which a later one drops:
+        the first half of Yannakakis' algorithm, which is enough where the second step follows the same order."""
+        if len(parts) == 2:
+            return parts
+        reduced = list(parts)
+        for place in range(len(parts) - 1, 0, -1):
+            before = next((i for i in range(place) if region.keys(parts[i], parts[place])), None)
+            # Joined rows would have to be made twice.
+            if before is not None and parts[place].leaf:
+                keys = region.keys(parts[before], parts[place])
+                kept = self._joined("SEMI", reduced[before], reduced[place], keys)
+                reduced[before] = replace(reduced[before], sql=kept.sql)
+        return reduced
 
     def _collect(self, tree: Tree, region: _Region) -> None:
         if isinstance(tree, int) or tree.kind != "inner":
@@ -322,25 +342,19 @@ class _Builder:
         if kind in _MIRRORED and right.weight > left.weight:
             left, right, kind = right, left, _MIRRORED[kind]
             keys = [(other, one) for one, other in keys]
-        return self._joined(_SQL_KINDS[kind], left, right, keys, residual)
+        return self._joined(kind.upper(), left, right, keys, residual)
 
-    def _joined(
-        self,
-        kind: str,
-        left: _Part,
-        right: _Part,
-        keys: Sequence[tuple[Expression, Expression]],
-        residual: Sequence[Expression],
-    ) -> _Part:
+    def _joined(self, kind: str, left: _Part, right: _Part, keys: _Pairs, on: Sequence[Expression] = ()) -> _Part:
         """``kind`` of DuckDB; the table is built of the right."""
         sides = _Side(left), _Side(right)
-        equal = [f"{sides[0].name(one, self)} = {sides[1].name(other, self)}" for one, other in keys]
-        mixed = [translate(self._split(condition, sides)) for condition in residual]
-        on = " AND ".join([*equal, *mixed]) or "TRUE"
+        names = [(sides[0].column(one, self), sides[1].column(other, self)) for one, other in keys]
+        equal = [f"{identifier(one)} = {identifier(other)}" for one, other in names]
+        mixed = [translate(self._split(condition, sides)) for condition in on]
+        matched = " AND ".join([*equal, *mixed]) or "TRUE"
         halved = kind in ("SEMI", "ANTI")
         legs = left.legs if halved else left.legs | right.legs
         one, other = (side.sql(self, distinct=halved and side.part is right and not right.leaf) for side in sides)
-        select = f"(SELECT {_listed(self.columns(legs))} FROM {one} {kind} JOIN {other} ON {on})"
+        select = f"(SELECT {_listed(self.columns(legs))} FROM {one} {kind} JOIN {other} ON {matched})"
         return _Part(select, legs, max(left.rows, 0 if halved else right.rows))
 
     def _split(self, condition: Expression, sides: tuple[_Side, _Side]) -> Expression:
@@ -355,10 +369,6 @@ class _Builder:
             return None
 
         return rewrite(condition, change)
-
-    def fresh(self) -> str:
-        self._count += 1
-        return f"#x{self._count}"
 
 
 class _Side:
@@ -376,11 +386,8 @@ class _Side:
             self._used[identifier(expression.name)] = None
             return expression.name
         if expression not in self._added:
-            self._added[expression] = builder.fresh()
+            self._added[expression] = f"#x{next(builder.numbers)}"
         return self._added[expression]
-
-    def name(self, expression: Expression, builder: _Builder) -> str:
-        return identifier(self.column(expression, builder))
 
     def sql(self, builder: _Builder, distinct: bool) -> str:
         """What stands behind FROM; ``distinct``: only the values, each once, which is all a semi-join asks for."""

@@ -8,7 +8,7 @@ sums of a query's window, so versions need no alignment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,17 +64,21 @@ def fire(
     fired = Fired()
     if not due or not (pieces or kept):
         return fired
-    slices = sorted({*(s for stack in kept for s in stack.slices), *(p.slice for p in pieces)}, key=_by_start)
+    slices = sorted({*(s for stack in kept for s in stack.slices), *(p.slice for p in pieces)}, key=by_start)
     shapes = pairs_of(due, slices)
     measures = tuple(dict.fromkeys(m for pairs in shapes for m in pairs.shape.measures))
     narrowed, values = with_ranks(pieces, measures)
     tables = [*(stack.keys for stack in kept), *(piece.content.keys for piece in narrowed)]
     numbers, key_values, key_count = align(tables, len(_keys(kept, pieces)))
     found: list[list[Found]] = [[] for _ in shapes]
+
+    def members(group: Group) -> IntArray:
+        return np.array([group.position.get(one.member.query, -1) for one in due], np.int64)
+
     stacked = (numbers[: len(kept)], numbers[len(kept) :])
     for first, last in _blocks(key_count, narrowed, measures):
-        views = [*_kept_views(due, kept, stacked[0], first, last)]
-        views += _loose_views(due, narrowed, stacked[1], first, last, measures)
+        views = [*kept_views(members, kept, stacked[0], first, last)]
+        views += loose_views(members, narrowed, stacked[1], first, last, measures)
         for pairs, mine in zip(shapes, found, strict=True):
             mine += _windows(pairs, views, first, last)
     context = Context(values, key_values, time_type, evaluator, fired)
@@ -87,7 +91,7 @@ def _keys(kept: Sequence[Stack], pieces: Sequence[Piece]) -> tuple[object, ...]:
     return (kept[0].group if kept else pieces[0].group).version.keys or ()
 
 
-def _by_start(slice_: SliceId) -> tuple[int, int, int]:
+def by_start(slice_: SliceId) -> tuple[int, int, int]:
     return slice_[0], slice_[1], slice_[2] or 0
 
 
@@ -138,23 +142,24 @@ class View:
         return whole
 
 
-def _kept_views(
-    due: Sequence[Due], kept: Sequence[Stack], numbers: Sequence[IntArray], first: int, last: int
+# For each due query its place among a group's members, -1 for none.
+Members = Callable[[Group], IntArray]
+
+
+def kept_views(
+    members: Members, kept: Sequence[Stack], numbers: Sequence[IntArray], first: int, last: int
 ) -> Iterator[View]:
+    """Stacks as the keys ``first`` to ``last`` see them."""
     for stack, number in zip(kept, numbers, strict=True):
         if first == 0 and len(number) == last and (number == np.arange(last)).all():
-            yield View(stack, _members(due, stack.group), None, None, None)
+            yield View(stack, members(stack.group), None, None, None)
         else:
             inside = np.flatnonzero((number >= first) & (number < last))
-            yield View(stack, _members(due, stack.group), None, inside, number[inside] - first)
+            yield View(stack, members(stack.group), None, inside, number[inside] - first)
 
 
-def _members(due: Sequence[Due], group: Group) -> IntArray:
-    return np.array([group.position.get(one.member.query, -1) for one in due], np.int64)
-
-
-def _loose_views(
-    due: Sequence[Due],
+def loose_views(
+    members: Members,
     pieces: Sequence[Piece],
     numbers: Sequence[IntArray],
     first: int,
@@ -169,10 +174,10 @@ def _loose_views(
     for (_, late), slices in by_stack.items():
         group = next(iter(slices.values()))[0][0].group
         stack = Stack(group, asked(group, measures), (), last - first)
-        for slice_ in sorted(slices, key=_by_start):
+        for slice_ in sorted(slices, key=by_start):
             parts = [(_within(piece.content, number, first, last), number - first) for piece, number in slices[slice_]]
             stack.push(slice_, [cells for cells, _ in parts], [number for _, number in parts])
-        yield View(stack, _members(due, group), late, None, None)
+        yield View(stack, members(group), late, None, None)
 
 
 def _within(cells: Cells, number: IntArray, first: int, last: int) -> Cells:
@@ -191,16 +196,16 @@ def _windows(pairs: Pairs, views: Sequence[View], first: int, last: int) -> Iter
     step = max(1, BLOCK_NUMBERS // max(width, 1))
     for begin in range(0, len(pairs.end), step):
         places = slice(begin, min(begin + step, len(pairs.end)))
-        parts = [(view, *view.asked(pairs, places)) for view in views]
-        parts = [part for part in parts if part[1].any()]
-        if not parts:
+        gathered = gather(pairs, views, places, width)
+        if gathered is None:
             continue
-        counted = [view.spread("add", view.stack.rows(*at), mask, width) for view, mask, *at in parts]
-        rows = counted[0]
-        for more in counted[1:]:
-            rows = rows + more
+        rows = gathered.rows
         used = None if rows.all() else _places(rows)
-        planes = {m: _total(m, parts, counted, used, width) for m in pairs.shape.measures}
+        planes = {}
+        for measure in pairs.shape.measures:
+            total = gathered.planes(measure)
+            picked = tuple(p.reshape(-1) if used is None else p[used] for p in total)
+            planes[measure] = list(stored(measure, picked))
         yield Found.of(begin, first, rows, used, planes)
 
 
@@ -209,29 +214,40 @@ def _places(rows: Matrix) -> tuple[IntArray, IntArray]:
     return pair.astype(np.int64, copy=False), key.astype(np.int64, copy=False)
 
 
-Part = tuple[View, BoolArray, IntArray, IntArray, IntArray]
+@dataclass(frozen=True)
+class Gathered:
+    """The numbers of some pairs by key, added up over all views that contribute."""
+
+    rows: Matrix
+    _parts: tuple[tuple[View, BoolArray, IntArray, IntArray, IntArray], ...]
+    _counted: tuple[Matrix, ...]
+
+    def planes(self, measure: Measure) -> list[Matrix]:
+        """A count that equals the number of rows has no plane of its own in a stack."""
+        total: list[Matrix] = []
+        width = self.rows.shape[1]
+        for (view, mask, *at), rows in zip(self._parts, self._counted, strict=True):
+            planes = view.stack.planes(measure, *at)
+            if planes is None:
+                continue
+            kinds = plane_kinds(measure, max(len(planes), len(total), 1))
+            mine = [view.spread(kind, p, mask, width) for kind, p in zip(kinds, planes, strict=False)] or [rows]
+            longer, shorter = (total, mine) if len(total) > len(mine) else (mine, total)
+            total = [combine(kinds[i], p, shorter[i]) if i < len(shorter) else p for i, p in enumerate(longer)]
+        return total
 
 
-def _total(
-    measure: Measure,
-    parts: Sequence[Part],
-    counted: Sequence[Matrix],
-    used: tuple[IntArray, IntArray] | None,
-    width: int,
-) -> list[Matrix]:
-    """The measure's planes at the rows in use, added up over stacks; a count that equals the number of rows has none
-    of its own."""
-    total: list[Matrix] = []
-    for (view, mask, *at), rows in zip(parts, counted, strict=True):
-        planes = view.stack.planes(measure, *at)
-        if planes is None:
-            continue
-        kinds = plane_kinds(measure, max(len(planes), len(total), 1))
-        mine = [view.spread(kind, p, mask, width) for kind, p in zip(kinds, planes, strict=False)] or [rows]
-        longer, shorter = (total, mine) if len(total) > len(mine) else (mine, total)
-        total = [combine(kinds[i], p, shorter[i]) if i < len(shorter) else p for i, p in enumerate(longer)]
-    picked = tuple(p.reshape(-1) if used is None else p[used] for p in total)
-    return list(stored(measure, picked))
+def gather(pairs: Pairs, views: Sequence[View], places: slice, width: int) -> Gathered | None:
+    """The windows of some pairs; None where no view has anything of them."""
+    parts = [(view, *view.asked(pairs, places)) for view in views]
+    parts = [part for part in parts if part[1].any()]
+    if not parts:
+        return None
+    counted = tuple(view.spread("add", view.stack.rows(*at), mask, width) for view, mask, *at in parts)
+    rows = counted[0]
+    for more in counted[1:]:
+        rows = rows + more
+    return Gathered(rows, tuple(parts), counted)
 
 
 def asked(group: Group, measures: Sequence[Measure]) -> list[Measure]:

@@ -45,10 +45,22 @@ class Group:
         """Each member's place among the members, by query."""
         return {member.query: index for index, member in enumerate(self.version.members)}
 
+    @cached_property
+    def row_columns(self) -> tuple[str, ...]:
+        """The columns that some member's rows must keep, by name."""
+        return tuple(sorted({name for member in self.version.members for name in member.columns}))
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether buckets refer to rows: their index has positions in one file, so they are never merged with those of
+        another."""
+        return bool(self.row_columns)
+
     @property
     def by_query(self) -> bool:
-        """Buckets label cells with the member instead of the class where that makes fewer of them."""
-        return len(self.version.members) < self.table.classes
+        """Buckets label cells with the member instead of the class where that makes fewer of them. A row that two
+        members select has one class, but would be in two cells; so not where rows are kept."""
+        return not self.has_rows and len(self.version.members) < self.table.classes
 
     @cached_property
     def labels(self) -> BoolArray:

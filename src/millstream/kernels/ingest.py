@@ -3,8 +3,8 @@
     code = (slice · (classes + 1) + class) · keys + key
 
 Over ``code`` every partial aggregate is one ``np.bincount`` (10 times faster than grouping); the extra class collects
-the rows that no
-query wants. Where codes would span far more cells than there are rows, the codes that occur are numbered first.
+the rows that no query wants. Where codes would span far more cells than there are rows, the codes that occur are
+numbered first. Groups that keep rows also get them ordered by ``code``: what a bucket's index is made of.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from millstream.kernels.bucket import Cells, pick
 from millstream.kernels.dense import Labels, lay_out, per_query, to_ranks
 from millstream.kernels.group import Group
 from millstream.kernels.keys import Keys
+from millstream.kernels.rows import number_cells, rows_of_spans
 from millstream.model.expression import Expression
 from millstream.model.query import WindowSpec
 
@@ -51,9 +52,13 @@ class Tally:
 
 @dataclass(frozen=True)
 class SliceCells:
+    """``rows`` are the chunk's rows in these cells, one cell after the other, each in input order; None in groups that
+    keep no rows."""
+
     start: int
     end: int
     cells: Cells
+    rows: IntArray | None = None
 
 
 def slice_cells(group: Group, batch: Batch, watermark: int | None, tally: Tally) -> list[SliceCells]:
@@ -76,10 +81,11 @@ def slice_cells(group: Group, batch: Batch, watermark: int | None, tally: Tally)
     else:
         found = _sparse(group, batch, code, open_, keys)
     ends = [group.slicer.end(int(start)) for start in starts]
-    return [SliceCells(int(starts[i]), ends[i], _relabel(group, cells)) for i, cells in found]
+    return [SliceCells(int(starts[i]), ends[i], _relabel(group, cells), order) for i, cells, order in found]
 
 
-Found = Iterator[tuple[int, Cells]]
+# The number of a slice, its cells, and the rows in them where those are kept.
+Found = Iterator[tuple[int, Cells, IntArray | None]]
 
 
 def _dense(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
@@ -87,15 +93,22 @@ def _dense(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: K
     width = (group.table.classes + 1) * keys.count
     wanted = group.table.classes * keys.count
     rows, partials = _accumulate(group, batch, code, len(open_) * width)
-    for index in np.flatnonzero(open_):
-        first = int(index) * width
+    firsts = [int(index) * width for index in np.flatnonzero(open_)]
+    orders = _orders(group, code, rows, [(first, first + wanted) for first in firsts])
+    for first, order in zip(firsts, orders, strict=True):
         mine = rows[first : first + wanted]
         used = np.flatnonzero(mine)
         if group.can_be_full and FULL * wanted <= len(used):
             planes = _stored(group, partials, slice(first, first + wanted))
-            yield int(index), Cells(keys.values, mine, planes, None)
+            yield first // width, Cells(keys.values, mine, planes, None), order
         elif len(used):
-            yield int(index), _cells(keys, used, mine[used], _stored(group, partials, first + used))
+            yield first // width, _cells(keys, used, mine[used], _stored(group, partials, first + used)), order
+
+
+def _orders(
+    group: Group, cells: IntArray, rows: IntArray, spans: Sequence[tuple[int, int]]
+) -> Sequence[IntArray | None]:
+    return rows_of_spans(cells, rows, spans) if group.has_rows else [None] * len(spans)
 
 
 def _sparse(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
@@ -104,16 +117,20 @@ def _sparse(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: 
     wanted = np.zeros((len(open_), group.table.classes + 1), np.bool_)
     wanted[open_, : group.table.classes] = True
     keep = wanted.ravel()[code // keys.count]
-    used, number = np.unique(code[keep], return_inverse=True)
+    places = np.flatnonzero(keep)
+    used, number, order = number_cells(code[places], len(open_) * width)
     cells = np.full(batch.rows, len(used), np.int64)
-    cells[keep] = number
+    cells[places] = number
     rows, partials = _accumulate(group, batch, cells, len(used) + 1)
     edges = np.searchsorted(used, np.arange(len(open_) + 1) * width)
+    kept = places[order] if group.has_rows else None
+    end = np.append(0, np.cumsum(rows))
     for index, (first, last) in enumerate(itertools.pairwise(edges)):
         if first < last:
             where = np.arange(first, last)
             inside = used[first:last] - index * width
-            yield index, _cells(keys, inside, rows[first:last], _stored(group, partials, where))
+            mine = None if kept is None else kept[end[first] : end[last]]
+            yield index, _cells(keys, inside, rows[first:last], _stored(group, partials, where)), mine
 
 
 def _accumulate(group: Group, batch: Batch, cells: IntArray, count: int) -> tuple[IntArray, list[Planes | None]]:

@@ -12,6 +12,7 @@ from millstream.kernels.aggregate import Plane, Planes, identity, plane_kinds, r
 from millstream.kernels.bucket import Cells
 from millstream.kernels.dense import to_ranks
 from millstream.kernels.keys import align
+from millstream.kernels.rows import number_cells
 from millstream.model.group import Measure
 
 IntArray = npt.NDArray[np.int64]
@@ -26,7 +27,7 @@ def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
     numbers, keys, count = align([part.keys for part in parts], len(parts[0].keys))
     ranked, values = to_ranks(parts, measures)
     codes = np.concatenate([p.label * count + n[p.key] for p, n in zip(parts, numbers, strict=True)])
-    used, cell = np.unique(codes, return_inverse=True)
+    used, cell, _ = number_cells(codes, int(codes.max(initial=0)) + 1)
     places = np.split(cell, np.cumsum([len(part) for part in parts])[:-1])
     rows = _add("add", [part.rows for part in parts], places, len(used))
     partials: list[Planes | None] = []
@@ -37,7 +38,8 @@ def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
         found: list[Planes] = [p.partials[index] or (p.rows,) for p in ranked]
         merged = _merge(measure, found, places, len(used))
         partials.append((unrank(measure.kind, merged[0], values[index]),) if index in values else merged)
-    return Cells(keys, rows.astype(np.int64), tuple(partials), (used % count, used // count))
+    runs = _merge_index(parts, places, rows)
+    return Cells(keys, rows.astype(np.int64), tuple(partials), (used % count, used // count), runs, parts[0].place)
 
 
 def _merge_full(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
@@ -51,7 +53,23 @@ def _merge_full(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
             found: list[Planes] = [part.partials[index] or (part.rows,) for part in parts]
             partials.append(_merge(measure, found, everywhere, len(parts[0])))
     rows = sum((part.rows for part in parts[1:]), start=parts[0].rows)
-    return Cells(parts[0].keys, rows, tuple(partials), None)
+    runs = _merge_index(parts, everywhere, rows)
+    return Cells(parts[0].keys, rows, tuple(partials), None, runs, parts[0].place)
+
+
+def _merge_index(parts: Sequence[Cells], places: Sequence[IntArray], rows: IntArray) -> IntArray | None:
+    """The parts' runs of a cell one after the other: parts come in the order of the row table, so positions still
+    ascend. All parts refer to the same row table."""
+    found = [part.index for part in parts if part.index is not None]
+    if len(found) < len(parts):
+        return None
+    merged = np.empty(int(rows.sum()), np.int64)
+    free = np.cumsum(rows) - rows
+    for part, index, place in zip(parts, found, places, strict=True):
+        own = np.cumsum(part.rows) - part.rows
+        merged[np.repeat(free[place] - own, part.rows) + np.arange(len(index))] = index
+        free[place] += part.rows
+    return merged
 
 
 def _merge(measure: Measure, found: list[Planes], places: list[IntArray], count: int) -> tuple[npt.NDArray[Any], ...]:

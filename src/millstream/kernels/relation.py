@@ -25,6 +25,8 @@ Matrix = npt.NDArray[Any]
 
 # Half of what an int64 holds: estimates in doubles are safe up to here, and two such counts can be added.
 MOST_ROWS = 1 << 62
+# A query's row of so many columns stays in the first cache, so that picking from it costs less than turning the matrix.
+NARROW = 1 << 12
 # Pairs whose expressions are evaluated in one go: their columns take some tens of MB.
 EVALUATED_TOGETHER = 1 << 20
 
@@ -95,9 +97,27 @@ def check_rows(estimate: Matrix) -> None:
         raise TooManyRows(tuple(int(query) for query in np.flatnonzero(over)))
 
 
-def largest(matrix: Matrix) -> int:
-    """The largest absolute value."""
-    return max(abs(int(matrix.min())), abs(int(matrix.max()))) if matrix.size else 0
+def pick(matrix: Matrix, columns: IntArray) -> Matrix:
+    """Some columns of a matrix."""
+    if matrix.flags.c_contiguous and matrix.shape[1] <= NARROW:
+        return matrix.take(columns, axis=1)
+    picked: Matrix = np.ascontiguousarray(matrix.T).take(columns, axis=0)
+    return picked.T
+
+
+def only(relation: Relation, columns: IntArray) -> Relation:
+    """Some columns of a relation."""
+    at = pa.array(columns)
+    return _picked(relation, columns, {e: array.take(at) for e, array in relation.attributes.items()})
+
+
+def _picked(relation: Relation, columns: IntArray, attributes: dict[Expression, pa.Array]) -> Relation:
+    rows = pick(relation.rows, columns)
+    measures = {
+        measure: (rows,) if planes[0] is relation.rows else tuple(pick(plane, columns) for plane in planes)
+        for measure, planes in relation.measures.items()
+    }
+    return Relation(attributes, rows, measures, relation.values)
 
 
 @dataclass(frozen=True)
@@ -123,6 +143,16 @@ class Pairs:
             return _take(self.left.attributes[expression], self.left_at, self.count)
         assert self.right is not None
         return _take(self.right.attributes[expression], self.right_at, self.count)
+
+    def straightened(self) -> Pairs:
+        """The same without attributes, each side's columns picked beforehand where that is cheap."""
+        if self.count > NARROW or (self.left_at is None and self.right_at is None):
+            return self
+        left = self.left if self.left_at is None else _picked(self.left, self.left_at, {})
+        right = self.right
+        if right is not None and self.right_at is not None:
+            right = _picked(right, self.right_at, {})
+        return Pairs(left, right, None, None, self.count)
 
     def part(self, at: IntArray | slice) -> Pairs:
         """Some of the pairs."""

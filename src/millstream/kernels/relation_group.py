@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.kernels.aggregate import identity, plane_kinds, rank, ranked
+from millstream.kernels.aggregate import identity, plane_kinds, rank, ranked, reducer
 from millstream.kernels.batch import LIMB, LIMB_MASK, numbers, words
-from millstream.kernels.keys import code_keys, take
-from millstream.kernels.relation import Computes, Matrix, Pairs, Relation
-from millstream.kernels.relation_sums import Groups, add_up
+from millstream.kernels.keys import align, code_keys, take
+from millstream.kernels.relation import MOST_ROWS, Computes, Matrix, Pairs, Relation, check_rows, only
+from millstream.kernels.relation_limbs import exact, fitted
+from millstream.kernels.relation_sums import Groups, add_up, nothing
 from millstream.model.expression import Expression
 from millstream.model.group import Measure
 from millstream.model.types import LONG_DIGITS
@@ -49,24 +50,13 @@ def true_of(values: pa.Array) -> BoolArray:
     return np.asarray(values.fill_null(False))
 
 
-def only(relation: Relation, columns: IntArray) -> Relation:
-    """Some columns."""
-    rows = relation.rows.take(columns, axis=1)
-    measures = {
-        measure: (rows,) if planes[0] is relation.rows else tuple(plane.take(columns, axis=1) for plane in planes)
-        for measure, planes in relation.measures.items()
-    }
-    at = pa.array(columns)
-    return Relation({e: a.take(at) for e, a in relation.attributes.items()}, rows, measures, relation.values)
-
-
 def reduce(
     pairs: Pairs, keep: Sequence[Expression], derived: Sequence[Measure], evaluator: Computes | None
 ) -> Relation:
     """Add up pairs by what is kept, with the measures of both sides and those derived from the pairs."""
     attributes, groups = _group(pairs, keep, evaluator)
     planes, values = _derived(pairs, derived, evaluator)
-    sums = add_up(pairs, groups, planes)
+    sums = add_up(pairs if groups.order is not None else pairs.straightened(), groups, planes)
     known = pairs.left.values | ({} if pairs.right is None else pairs.right.values)
     return Relation(attributes, sums.rows, sums.measures, known | values)
 
@@ -129,8 +119,8 @@ def _planes(measure: Measure, column: pa.Array) -> list[Matrix]:
     plain = numbers(column)
     if measure.kind in ("min", "max"):
         values = plain.values.astype(np.float64 if type_.floating else np.int64, copy=False)
-        nothing = identity(measure.kind, values.dtype.type, 1)
-        return [values if plain.valid is None else np.where(plain.valid, values, nothing)]
+        none = identity(measure.kind, values.dtype.type, 1)
+        return [values if plain.valid is None else np.where(plain.valid, values, none)]
     if measure.kind == "sum" and not type_.floating:
         return [plain.values.astype(np.int64, copy=False)]
     return _finite(plain.values.astype(np.float64))
@@ -155,8 +145,11 @@ def union(parts: Sequence[Relation]) -> Relation:
     rows."""
     if len(parts) == 1:
         return parts[0]
-    attributes = {e: pa.concat_arrays([part.attributes[e] for part in parts]) for e in parts[0].attributes}
-    rows = np.concatenate([part.rows for part in parts], axis=1)
+    attributes = tuple(parts[0].attributes)
+    places, keys, count = align([tuple(part.attributes[e] for e in attributes) for part in parts], len(attributes))
+    if sum(int(part.rows.max(initial=0)) for part in parts) >= MOST_ROWS:
+        check_rows(_spread("fadd", [part.rows.astype(np.float64) for part in parts], places, count))
+    rows = _spread("add", [part.rows for part in parts], places, count)
     measures: dict[Measure, tuple[Matrix, ...]] = {}
     values: dict[Measure, pa.Array] = {}
     for measure in dict.fromkeys(m for part in parts for m in part.measures):
@@ -166,9 +159,8 @@ def union(parts: Sequence[Relation]) -> Relation:
         found = [part.measures.get(measure) for part in parts]
         if any(measure in part.values for part in parts):
             found, values[measure] = _same_ranks(measure, parts)
-        measures[measure] = _side_by_side(measure, found, [part.rows.shape for part in parts])
-    whole = Relation(attributes, rows, measures, values)
-    return reduce(Pairs.single(whole), tuple(attributes), (), None)
+        measures[measure] = _together(measure, found, places, count)
+    return Relation(dict(zip(attributes, keys, strict=True)), rows, measures, values)
 
 
 def _same_ranks(measure: Measure, parts: Sequence[Relation]) -> tuple[list[tuple[Matrix, ...] | None], pa.Array]:
@@ -183,28 +175,30 @@ def _same_ranks(measure: Measure, parts: Sequence[Relation]) -> tuple[list[tuple
             found.append(None)
             continue
         plane, map_ = part.measures[measure][0], maps.pop(0)
-        nothing = identity(measure.kind, np.int64, 1)[0]
-        known = plane != nothing
-        found.append((np.where(known, np.append(map_, nothing)[np.where(known, plane, len(map_))], nothing),))
+        none = identity(measure.kind, np.int64, 1)[0]
+        found.append((np.append(map_, none)[np.where(plane == none, len(map_), plane)],))
     return found, values
 
 
-def _side_by_side(
-    measure: Measure, found: Sequence[tuple[Matrix, ...] | None], shapes: Sequence[tuple[int, ...]]
+def _together(
+    measure: Measure, found: Sequence[tuple[Matrix, ...] | None], places: Sequence[IntArray], count: int
 ) -> tuple[Matrix, ...]:
-    widest = max((planes for planes in found if planes is not None), key=len)
+    """The planes of a measure from those of the parts that have it."""
+    if exact(measure):
+        found = [None if planes is None else fitted(planes, len(found))[0] for planes in found]
+    width = max(len(planes) for planes in found if planes is not None)
     result = []
-    for place, kind in enumerate(plane_kinds(measure, len(widest))):
-        dtype = widest[place].dtype.type
-        pieces = [
-            planes[place] if planes is not None and place < len(planes) else _nothing(kind, dtype, shape)
-            for planes, shape in zip(found, shapes, strict=True)
-        ]
-        result.append(np.concatenate(pieces, axis=1))
+    for number, kind in enumerate(plane_kinds(measure, width)):
+        having = [n for n, planes in enumerate(found) if planes is not None and number < len(planes)]
+        result.append(_spread(kind, [found[n][number] for n in having], [places[n] for n in having], count))  # type: ignore[index]
     return tuple(result)
 
 
-def _nothing(kind: str, dtype: type, shape: tuple[int, ...]) -> Matrix:
-    if kind in ("min", "max"):
-        return identity(kind, dtype, shape[0] * shape[1]).reshape(shape)
-    return np.zeros(shape, dtype)
+def _spread(kind: str, matrices: Sequence[Matrix], places: Sequence[IntArray], count: int) -> Matrix:
+    """Add up matrices whose columns have these places, each at most once, among ``count`` columns."""
+    plane = nothing(kind, matrices[0].dtype.type, (count, matrices[0].shape[0]))
+    ufunc = reducer(kind) if kind in ("min", "max") else np.add
+    with np.errstate(invalid="ignore"):  # NaN is a value here
+        for number, (matrix, at) in enumerate(zip(matrices, places, strict=True)):
+            plane[at] = matrix.T if number == 0 else ufunc(plane[at], matrix.T)
+    return plane.T

@@ -18,8 +18,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.kernels.keys import code_keys
-from millstream.kernels.relation import Computes, Pairs, Relation, TooManyPairs, attributes_in, without_columns
-from millstream.kernels.relation_group import group, only, reduce, true_of, union
+from millstream.kernels.relation import (
+    Computes,
+    Pairs,
+    Relation,
+    TooManyPairs,
+    attributes_in,
+    only,
+    pick,
+    without_columns,
+)
+from millstream.kernels.relation_group import group, reduce, true_of, union
 from millstream.model.expression import Expression
 from millstream.model.group import Measure
 from millstream.model.join import JOIN_KINDS
@@ -30,6 +39,8 @@ Equal = Sequence[tuple[Expression, Expression]]
 
 # Pairs looked at together when it is found out which columns have a match: as Booleans, some MB at 500 queries.
 _MATCHED_TOGETHER = 1 << 14
+# Pairs looked at together when it is found out which have a query in common: as bits, some MB at 500 queries.
+_TESTED_TOGETHER = 1 << 16
 
 
 def join(
@@ -43,7 +54,7 @@ def join(
     limit: int,
     derived: Sequence[Measure] = (),
 ) -> Relation:
-    """Join on equal attributes (the first of each pair is the left's, the second the right's) where ``residual`` is TRUE.
+    """Join where attributes are equal (the first of each pair is the left's) and ``residual`` is TRUE.
 
     ``keep`` are the attributes of the result: attributes of either side, or expressions over them. ``derived`` are
     measures whose arguments are expressions over the attributes of both sides. NULL equals nothing. Raises
@@ -114,6 +125,8 @@ def _match(
         _check(int(matches.sum()), limit)
         pairs = _expand(left, right, left_codes, right_codes, sizes, matches)
     _check(pairs.count, limit)
+    if pairs.count > left.columns + right.columns:
+        pairs = _shared(pairs)
     if residual is None or not pairs.count:
         return pairs
     kept = true_of(pairs.evaluate([residual], evaluator)[0])
@@ -151,10 +164,24 @@ def _expand(
     return Pairs(left, right, left_at, order[np.repeat(start, matches) + inside], len(left_at))
 
 
+def _shared(pairs: Pairs) -> Pairs:
+    """The pairs in which some query has rows on both sides; told by one bit for each query, a hundredth of the cost of
+    adding a pair up."""
+    assert pairs.right is not None
+    assert pairs.left_at is not None
+    assert pairs.right_at is not None
+    left, right = (np.packbits((side.rows > 0).T, axis=1) for side in (pairs.left, pairs.right))
+    kept = np.empty(pairs.count, np.bool_)
+    for begin in range(0, pairs.count, _TESTED_TOGETHER):
+        span = slice(begin, begin + _TESTED_TOGETHER)
+        kept[span] = (left.take(pairs.left_at[span], axis=0) & right.take(pairs.right_at[span], axis=0)).any(axis=1)
+    return pairs if kept.all() else pairs.part(np.flatnonzero(kept))
+
+
 def _matched(mine: IntArray | None, other: IntArray | None, count: int, side: Relation, partner: Relation) -> BoolArray:
     """For each query, the columns of a side that are paired with a column in which the query has rows."""
-    matched = np.zeros(side.rows.shape, np.bool_)
-    present = partner.rows > 0
+    matched = np.zeros((side.columns, side.queries), np.bool_)
+    present = np.ascontiguousarray((partner.rows > 0).T)
     here = np.arange(count) if mine is None else mine
     there = np.arange(count) if other is None else other
     if len(here) > 1 and not (here[1:] >= here[:-1]).all():
@@ -163,18 +190,18 @@ def _matched(mine: IntArray | None, other: IntArray | None, count: int, side: Re
     for begin in range(0, count, _MATCHED_TOGETHER):
         at = here[begin : begin + _MATCHED_TOGETHER]
         starts = np.flatnonzero(np.diff(at, prepend=-1))
-        found = present.take(there[begin : begin + _MATCHED_TOGETHER], axis=1)
+        found = present.take(there[begin : begin + _MATCHED_TOGETHER], axis=0)
         if len(starts) < len(at):
-            found = np.logical_or.reduceat(found, starts, axis=1)
-        matched[:, at[starts]] |= found
-    return matched
+            found = np.logical_or.reduceat(found, starts, axis=0)
+        matched[at[starts]] |= found
+    return matched.T
 
 
 def _masked(relation: Relation, mask: BoolArray) -> Pairs:
     """A relation with the rows of some columns only, different ones for each query: joined with 0 or 1 rows."""
     columns = np.flatnonzero((mask & (relation.rows > 0)).any(axis=0))
     if len(columns) < relation.columns:
-        relation, mask = only(relation, columns), mask[:, columns]
+        relation, mask = only(relation, columns), pick(mask, columns)
     return Pairs(relation, Relation({}, mask.astype(np.int64), {}), None, None, relation.columns)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.kernels.batch import LIMB, LIMB_MASK
+from millstream.model.group import Measure
 
 Matrix = npt.NDArray[Any]
 
@@ -19,6 +20,11 @@ MOST_LIMBS = 5
 # Counts too large for a plain product are multiplied in pieces of so many bits: a limb times a piece has 48.
 _PIECE = 16
 _PIECE_MASK = (1 << _PIECE) - 1
+
+
+def exact(measure: Measure) -> bool:
+    """Whether a measure's planes are limbs."""
+    return measure.kind == "sum" and not measure.argument.type.floating
 
 
 def largest(limbs: Sequence[Matrix]) -> int:

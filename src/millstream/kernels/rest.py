@@ -16,9 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.kernels.batch import Evaluates
+from millstream.kernels.ranking import ranks
 from millstream.model.expression import Call, Column, Expression, Literal, columns
 from millstream.model.group import Measure, Member, measures_of
-from millstream.model.query import Aggregate
+from millstream.model.query import RANK, Aggregate, Ranking
 from millstream.model.types import DataType
 
 IntArray = npt.NDArray[np.int64]
@@ -51,6 +52,7 @@ class Shape:
     aggregates: tuple[Aggregate, ...]
     having: Expression | None
     outputs: tuple[Expression, ...]
+    ranking: Ranking | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -58,7 +60,7 @@ class Shape:
     @cached_property
     def _hash(self) -> int:
         """Every due query asks for it in every fire."""
-        return hash((self.aggregates, self.having, self.outputs))
+        return hash((self.aggregates, self.having, self.outputs, self.ranking))
 
     @cached_property
     def measures(self) -> tuple[Measure, ...]:
@@ -68,6 +70,8 @@ class Shape:
     def columns(self) -> set[str]:
         """The columns that the rest reads."""
         parts = self.outputs if self.having is None else (self.having, *self.outputs)
+        if self.ranking is not None:
+            parts = (*parts, *self.ranking.partition, *(order.expression for order in self.ranking.order))
         return {name for part in parts for name in columns(part)}
 
 
@@ -79,7 +83,7 @@ def shape_of(member: Member) -> Shaped:
     constants: list[Literal] = []
     having = None if member.having is None else _open(member.having, constants)
     outputs = tuple(_open(out.expression, constants) for out in member.outputs)
-    return Shape(member.aggregates, having, outputs), tuple(constants)
+    return Shape(member.aggregates, having, outputs, member.ranking), tuple(constants)
 
 
 def _open(expression: Expression, constants: list[Literal]) -> Expression:
@@ -104,8 +108,11 @@ class Rest:
     failures: npt.NDArray[np.int64] | None
 
 
-def run(shape: Shape, inputs: dict[str, pa.Array], rows: int, evaluator: Evaluates) -> Rest:
-    """Evaluate a shape over rows whose columns are named as ``model.query`` says, parameters included."""
+def run(
+    shape: Shape, inputs: dict[str, pa.Array], rows: int, evaluator: Evaluates, windows: IntArray | None = None
+) -> Rest:
+    """Evaluate a shape over rows whose columns are named as ``model.query`` says, parameters included. ``windows``
+    numbers the answer that each row belongs to, which a ranking needs."""
     failures: npt.NDArray[np.int64] | None = None
     keep: IntArray | None = None
     table = pa.Table.from_arrays(list(inputs.values()), names=list(inputs))
@@ -113,8 +120,12 @@ def run(shape: Shape, inputs: dict[str, pa.Array], rows: int, evaluator: Evaluat
         (truth,) = evaluator.evaluate_counted(table, [shape.having])
         failures = _add(failures, truth.failures)
         keep = np.flatnonzero(np.asarray(truth.values.fill_null(False)))
-    derived = [e for e in dict.fromkeys(shape.outputs) if not isinstance(e, Column)]
     source = table if keep is None else table.take(pa.array(keep))
+    if shape.ranking is not None:
+        assert windows is not None
+        kept, source = _ranked(shape.ranking, source, windows if keep is None else windows[keep], evaluator)
+        keep = kept if keep is None else keep[kept]
+    derived = [e for e in dict.fromkeys(shape.outputs) if not isinstance(e, Column)]
     values: dict[Expression, pa.Array] = {}
     if derived:
         for expression, found in zip(derived, evaluator.evaluate_counted(source, derived), strict=True):
@@ -122,6 +133,17 @@ def run(shape: Shape, inputs: dict[str, pa.Array], rows: int, evaluator: Evaluat
             failed = found.failures
             failures = _add(failures, failed if keep is None or failed is None else _spread(failed, keep, rows))
     return Rest(tuple(_output(e, values, source) for e in shape.outputs), keep, failures)
+
+
+def _ranked(ranking: Ranking, table: pa.Table, windows: IntArray, evaluator: Evaluates) -> tuple[IntArray, pa.Table]:
+    """The rows whose rank is low enough, and the table of them with their rank."""
+    asked = [*ranking.partition, *(order.expression for order in ranking.order)]
+    found = dict(zip(asked, (one.values for one in evaluator.evaluate_counted(table, asked)), strict=True))
+    order = [(found[one.expression], one.ascending, one.nulls_first) for one in ranking.order]
+    ranked = ranks(ranking.function, windows, [found[e] for e in ranking.partition], order)
+    kept = np.flatnonzero(ranked <= ranking.limit)
+    rest = table.take(pa.array(kept))
+    return kept, rest.append_column(RANK, pa.array(ranked[kept].astype(np.int32)))
 
 
 def _output(expression: Expression, values: dict[Expression, pa.Array], source: pa.Table) -> pa.Array:

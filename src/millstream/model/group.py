@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millstream.model.expression import Expression
-from millstream.model.query import Aggregate, Output, WindowSpec
+from millstream.model.query import Aggregate, Output, Ranking, WindowSpec
 from millstream.model.selection import Attribute, Selection
 
 # count: rows whose argument is not NULL. sum: exact for integers and decimals. fsum: the argument as double (AVG of
@@ -44,7 +44,8 @@ def measures_of(aggregate: Aggregate) -> tuple[Measure, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A query in a group. ``slot`` is its column in the class table; slots of deleted queries are used again."""
+    """A query in a group. ``slot`` is its column in the class table; slots of deleted queries are used again.
+    ``columns`` are those of the stream that the rows it selects must keep, because its answer consists of rows."""
 
     query: str
     slot: int
@@ -53,6 +54,8 @@ class Member:
     aggregates: tuple[Aggregate, ...]
     having: Expression | None
     outputs: tuple[Output, ...]
+    columns: tuple[str, ...] = ()
+    ranking: Ranking | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ all of them, its window included.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from millstream.model.expression import Column, Expression, rewrite
 from millstream.model.query import RANKINGS, Aggregate, Order, Output, Ranking, WindowSpec
@@ -69,11 +69,12 @@ def of_leg(expression: Expression) -> Expression:
 @dataclass(frozen=True, slots=True)
 class Leg:
     """A source of a join: a stream under the name the query gives it, and the conditions on its rows before they are
-    joined, over the stream's own columns."""
+    joined, over the stream's own columns. ``time`` is the stream's event time, the one column that every row has."""
 
     stream: str
     alias: str
     where: Expression | None
+    time: Column | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

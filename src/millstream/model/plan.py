@@ -49,13 +49,15 @@ class BucketFile:
 @dataclass(frozen=True, slots=True)
 class AnswerFile:
     """A file of answers with its own index by query at ``index_offset``; ``path`` is relative to the home's
-    ``answers/``."""
+    ``answers/``. ``refers`` are the bucket files and group-version files that the answers of this file are built from
+    when somebody reads them: they are kept as long as the answers are."""
 
     path: str
     index_offset: int
     index_length: int
     rows: int
     queries: int
+    refers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

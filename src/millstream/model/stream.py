@@ -24,6 +24,8 @@ class Stream:
     source: tuple[tuple[str, str], ...] = ()
     # Rows further ahead of the plan's clock than this go to the dead letters; None turns the check off.
     max_skew: int | None = None
+    # After so long without rows the watermark follows that of other streams; None: never.
+    idle_timeout: int | None = None
 
     def __post_init__(self) -> None:
         names = [field.name for field in self.fields]
@@ -37,6 +39,8 @@ class Stream:
             )
         if self.lateness < 0:
             raise ValueError("the allowed lateness is at least 0")
+        if self.idle_timeout is not None and self.idle_timeout <= 0:
+            raise ValueError("the idle timeout is longer than 0")
 
     def field(self, name: str) -> Field:
         return next(field for field in self.fields if field.name == name)

@@ -18,6 +18,8 @@ class Create:
     id: str
     query: LogicalQuery
     selection: Selection
+    # Columns of the rows that must be kept for it.
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,15 @@ def _place(
     draft = _draft(plan, groups, group)
     slot = free_slot(draft.members.values())
     draft.members[create.id] = Member(
-        create.id, slot, create.selection, query.window, query.aggregates, query.having, query.outputs
+        create.id,
+        slot,
+        create.selection,
+        query.window,
+        query.aggregates,
+        query.having,
+        query.outputs,
+        create.columns,
+        query.ranking,
     )
     draft.sketch.add(draft.members[create.id])
     plan.places[create.id] = (group, slot)

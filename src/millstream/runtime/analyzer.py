@@ -36,7 +36,15 @@ PIECE = 8_000
 # The JSON tells neither a try_cast from a cast nor the escape character of LIKE; plans of texts with these words are
 # looked at again.
 _LOSES = re.compile(r"try_|\?::|escape", re.IGNORECASE)
-_EXPRESSIONS = ("projectList", "condition", "groupingExpressions", "aggregateExpressions")
+_EXPRESSIONS = (
+    "projectList",
+    "condition",
+    "groupingExpressions",
+    "aggregateExpressions",
+    "windowExpressions",
+    "partitionSpec",
+    "orderSpec",
+)
 
 
 class SparkAnalyzer:
@@ -127,11 +135,12 @@ def _restored(text: str, plan: Any) -> str:
     items = json.loads(text)
     for item, operator in zip(items, _preorder(plan), strict=False):
         for field in _EXPRESSIONS:
-            if field not in item:
+            if not item.get(field):
                 continue
             java = getattr(operator, field)()
             if field == "condition":
-                _restore(item[field], java)
+                # Of a join it is an Option.
+                _restore(item[field], java.get() if operator.nodeName() == "Join" else java)
             else:
                 for index, expression in enumerate(item[field]):
                     _restore(expression, java.apply(index))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from millstream.kernels import bucket
 from millstream.kernels.answering import Due, Fired
 from millstream.kernels.answers import Part
 from millstream.kernels.bucket import Cells
-from millstream.kernels.fire import Piece, can_keep, fire
+from millstream.kernels.fire import Piece, by_start, can_keep, fire
 from millstream.kernels.group import Group
 from millstream.kernels.merge import merge
 from millstream.kernels.stack import SliceId, Stack, slice_id
@@ -78,7 +78,7 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     seconds: dict[str, float] = defaultdict(float)
     for item in task.items:
         started = time.perf_counter()
-        stacks, pieces = read_slices(task.home, item)
+        stacks, pieces = read_slices(task.home, item.versions, item.buckets)
         read = time.perf_counter()
         seconds["fire: read"] += read - started
         groups = [*(stack.group for stack in stacks), *(piece.group for piece in pieces)]
@@ -117,21 +117,21 @@ def fire_apart(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType,
         return fired
 
 
-def read_slices(home: Home, item: FireItem) -> tuple[list[Stack], list[Piece]]:
-    """The slices of an item: stacks where they can be kept between fires, else the buckets themselves."""
+def read_slices(home: Home, versions: Sequence[str], buckets: Sequence[BucketRef]) -> tuple[list[Stack], list[Piece]]:
+    """The slices of buckets: stacks where they can be kept between fires, else the buckets themselves."""
     files: dict[str, pa.Buffer] = {}
 
     def read(ref: BucketRef) -> Cells:
         if ref.path not in files:
             files[ref.path] = home.read(ref.path)
-        group = load_group(home, item.versions[ref.version])
+        group = load_group(home, versions[ref.version])
         return bucket.decode(files[ref.path].slice(ref.offset, ref.length), len(group.version.measures))
 
     stacks: list[Stack] = []
     pieces: list[Piece] = []
-    for version, path in enumerate(item.versions):
+    for version, path in enumerate(versions):
         group = load_group(home, path)
-        mine = [ref for ref in item.buckets if ref.version == version]
+        mine = [ref for ref in buckets if ref.version == version]
         on_time = _by_slice([ref for ref in mine if _slice(ref)[2] is None])
         stack = kept.stack((home.root, path), group, on_time, read)
         if stack is not None:
@@ -156,6 +156,18 @@ def _by_slice(refs: Sequence[BucketRef]) -> dict[SliceId, list[BucketRef]]:
 Place = tuple[str, int]
 # A stack is made anew after so many times its slices have been dropped from it.
 AGE = 20
+# Fires whose wishes a stack remembers before it drops slices.
+RECENTLY = 8
+
+
+@dataclass
+class _Kept:
+    """``places`` says which buckets each slice is made of; ``asked`` are the earliest slices that were asked for of
+    late: queries and joins with windows of different lengths share a stack."""
+
+    stack: Stack
+    places: dict[SliceId, frozenset[Place]] = field(default_factory=dict)
+    asked: deque[int] = field(default_factory=lambda: deque(maxlen=RECENTLY))
 
 
 class KeptStacks:
@@ -165,7 +177,7 @@ class KeptStacks:
     def __init__(self, limit: int, largest: int) -> None:
         self._limit = limit
         self._largest = largest
-        self._stacks: OrderedDict[tuple[str, str], tuple[Stack, dict[SliceId, frozenset[Place]]]] = OrderedDict()
+        self._stacks: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
 
     def stack(
         self,
@@ -177,37 +189,41 @@ class KeptStacks:
         """The version's stack with all these slices on it; None where it would be too large to keep."""
         if not slices or not group.can_be_full:
             return None
-        stack, places = self._stacks.pop(key) if key in self._stacks else (Stack.empty(group), {})
-        stack.drop_below(next(iter(slices))[0])
-        known = {slice_: places[slice_] for slice_ in stack.slices}
+        one = self._stacks.pop(key, None) or _Kept(Stack.empty(group))
+        one.asked.append(next(iter(slices))[0])
+        one.stack.drop_below(min(one.asked))
+        one.places = {slice_: one.places[slice_] for slice_ in one.stack.slices}
         wanted = {slice_: frozenset((ref.path, ref.offset) for ref in refs) for slice_, refs in slices.items()}
-        new = [slice_ for slice_ in slices if slice_ not in known]
-        same = all(known[slice_] == places for slice_, places in wanted.items() if slice_ in known)
-        out_of_order = bool(new and known) and new[0] < max(known)
-        # Keys keep their numbers when their slices go; now and then the unused ones are shed.
-        aged = len(group.version.keys or ()) > 0 and stack.dropped > AGE * len(slices)
-        if not same or out_of_order or aged:
-            stack, known, new = Stack.empty(group), {}, list(slices)
-        for slice_ in new:
+        if not self._fits(one, wanted):
+            one.stack, one.places = Stack.empty(group), {}
+        for slice_ in [s for s in slices if s not in one.places]:
             parts = [read(ref) for ref in slices[slice_]]
-            numbers = stack.numbers(parts)
-            if not can_keep(group, stack.key_count, self._largest):
+            numbers = one.stack.numbers(parts)
+            if not can_keep(group, one.stack.key_count, self._largest):
                 return None
-            stack.push(slice_, parts, numbers)
-            known[slice_] = wanted[slice_]
-        self._stacks[key] = (stack, known)
+            one.stack.push(slice_, parts, numbers)
+            one.places[slice_] = wanted[slice_]
+        self._stacks[key] = one
         self._shrink()
-        return stack
+        return one.stack
+
+    def _fits(self, one: _Kept, wanted: dict[SliceId, frozenset[Place]]) -> bool:
+        """Whether the stack holds what is wanted, or can by adding to its top; and is not full of keys that only
+        dropped slices had."""
+        new = [slice_ for slice_ in wanted if slice_ not in one.places]
+        same = all(one.places[slice_] == places for slice_, places in wanted.items() if slice_ in one.places)
+        above = not new or not one.places or by_start(new[0]) > max(map(by_start, one.places))
+        return same and above and not (one.stack.keys and one.stack.dropped > AGE * len(wanted))
 
     def _shrink(self) -> None:
-        total = sum(stack.bytes for stack, _ in self._stacks.values())
+        total = sum(one.stack.bytes for one in self._stacks.values())
         while total > self._limit and len(self._stacks) > 1:
-            total -= self._stacks.popitem(last=False)[1][0].bytes
+            total -= self._stacks.popitem(last=False)[1].stack.bytes
 
     def rename(self, key: tuple[str, str], slice_: SliceId, place: Place) -> None:
         """The same slice from a compacted bucket."""
-        if key in self._stacks and slice_ in self._stacks[key][1]:
-            self._stacks[key][1][slice_] = frozenset([place])
+        if key in self._stacks and slice_ in self._stacks[key].places:
+            self._stacks[key].places[slice_] = frozenset([place])
 
 
 # Stacks kept by a worker process in all, and the largest slice worth keeping; larger ones are stacked block by block
@@ -246,6 +262,8 @@ def _compact(home: Home, item: FireItem, replaced: list[tuple[str, int]]) -> Ite
             continue
         path = item.versions[version]
         group = load_group(home, path)
+        if group.has_rows:
+            continue
         measures = group.version.measures
         data = [home.read(ref.path).slice(ref.offset, ref.length) for ref in refs]
         cells = merge([bucket.decode(part, len(measures)) for part in data], measures)

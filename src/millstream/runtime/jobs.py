@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millstream.errors import SourceError
 from millstream.model.plan import BatchResult, FireResult
 from millstream.runtime.fire import FireTask, run_fire
+from millstream.runtime.join_fire import JoinTask, run_join_fire
 from millstream.runtime.worker import IngestTask, merged, needed_columns, run_ingest
 from millstream.sources.chunk import CHUNK_ROWS, Chunk, Origin
 from millstream.sources.splits import Split, read_split
@@ -110,9 +111,13 @@ def _chunk(task: IngestTask, batches: list[pa.RecordBatch], first: int) -> Chunk
     return Chunk(table.cast(wanted), None, Origin(task.stream.name, first))
 
 
-def fire(spark: SparkSession, tasks: Sequence[FireTask]) -> tuple[list[FireResult], dict[str, float]]:
+def _fire(task: FireTask | JoinTask) -> tuple[FireResult, dict[str, float]]:
+    return run_join_fire(task) if isinstance(task, JoinTask) else run_fire(task)
+
+
+def fire(spark: SparkSession, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
     """Run fire tasks as one Spark job."""
-    found = _run(spark, run_fire, tasks, FIRE_POOL)
+    found = _run(spark, _fire, tasks, FIRE_POOL)
     seconds: dict[str, float] = {}
     for _, phases in found:
         for phase, value in phases.items():

@@ -18,6 +18,7 @@ from millstream.model.plan import BatchResult, FireResult
 from millstream.runtime import jobs
 from millstream.runtime.analyzer import SparkAnalyzer
 from millstream.runtime.fire import FireTask
+from millstream.runtime.join_fire import JoinTask
 from millstream.runtime.session import build_session, check_session, machine_cores, quieten
 from millstream.runtime.worker import IngestTask
 from millstream.sources.source import DataFrameSource, Source
@@ -47,7 +48,7 @@ class Spark:
     def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
         return jobs.ingest_splits(self.session, task, splits)
 
-    def fire(self, tasks: Sequence[FireTask]) -> tuple[list[FireResult], dict[str, float]]:
+    def fire(self, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
         return jobs.fire(self.session, tasks)
 
     def source_of(self, source: Source | DataFrame) -> Source:

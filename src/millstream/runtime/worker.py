@@ -10,7 +10,7 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -22,11 +22,13 @@ from millstream.errors import SourceError
 from millstream.kernels import answers, bucket
 from millstream.kernels.answers import Part, Range
 from millstream.kernels.batch import Batch
+from millstream.kernels.bucket import Cells
 from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.filter import select_rows
 from millstream.kernels.group import Group, expressions
 from millstream.kernels.ingest import SliceCells, Tally, blame, late_rows, slice_cells
 from millstream.kernels.merge import merge
+from millstream.kernels.rows import RowTable
 from millstream.model import codec
 from millstream.model.expression import columns
 from millstream.model.plan import AnswerFile, BatchResult, Bucket, BucketFile
@@ -84,6 +86,7 @@ def needed_columns(task: IngestTask) -> list[str]:
     """The columns to read: the event time, and what some query asks for."""
     groups = [load_group(task.home, path) for path in task.versions]
     asked = {name for g in groups for e in (*g.selected, *g.accumulated, *g.projected) for name in columns(e)}
+    asked |= {name for group in groups for name in group.row_columns}
     return [f.name for f in task.stream.fields if f.name == task.stream.time or f.name in asked]
 
 
@@ -93,7 +96,8 @@ class _Work:
 
     task: IngestTask
     groups: list[Group]
-    slices: dict[tuple[int, int, int], list[SliceCells]] = field(default_factory=lambda: defaultdict(list))
+    rows_kept: RowTable
+    slices: dict[tuple[int, int, int], list[Cells]] = field(default_factory=lambda: defaultdict(list))
     selected: dict[str, list[tuple[pa.Array, ...]]] = field(default_factory=lambda: defaultdict(list))
     tally: Tally = field(default_factory=Tally)
     late_by_window: Counter[WindowSpec] = field(default_factory=Counter)
@@ -107,7 +111,8 @@ class _Work:
 
 def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> BatchResult:
     """Ingest chunks and write what they give; a file that could not be read comes as its error among them."""
-    work = _Work(task, [load_group(task.home, path) for path in task.versions])
+    groups = [load_group(task.home, path) for path in task.versions]
+    work = _Work(task, groups, RowTable(sorted({name for group in groups for name in group.row_columns})))
     for chunk in _timed(chunks, work.seconds, "read"):
         if isinstance(chunk, SourceError):
             work.rejected.append(_rejected_file(chunk))
@@ -151,16 +156,27 @@ def _ingest(work: _Work, chunk: Chunk) -> None:
     by_window, late = late_rows(times, work.task.watermark, windows)
     work.late += late
     work.late_by_window.update(by_window)
+    found: list[tuple[int, SliceCells]] = []
     for number, group in enumerate(work.groups):
         if batch.broken:
             blame(group, batch.broken, work.tally)
         if group.version.windowed:
-            for found in slice_cells(group, batch, work.task.watermark, work.tally):
-                work.slices[number, found.start, found.end].append(found)
+            found += [(number, cells) for cells in slice_cells(group, batch, work.task.watermark, work.tally)]
         else:
             for query, rows in select_rows(group, batch, evaluator(), work.tally).items():
                 work.selected[query].append(rows)
-    work.seconds["aggregate"] += time.perf_counter() - prepared
+    aggregated = time.perf_counter()
+    work.seconds["aggregate"] += aggregated - prepared
+    _keep(work, table, found)
+    work.seconds["keep rows"] += time.perf_counter() - aggregated
+
+
+def _keep(work: _Work, chunk: pa.Table, found: Sequence[tuple[int, SliceCells]]) -> None:
+    """Add the chunk's cells to their slices, and the rows that any of them refers to, once, to the row table."""
+    indexes = iter(work.rows_kept.add(chunk, [one.rows for _, one in found if one.rows is not None]))
+    for number, one in found:
+        cells = one.cells if one.rows is None else replace(one.cells, index=next(indexes))
+        work.slices[number, one.start, one.end].append(cells)
 
 
 def _admit(work: _Work, chunk: Chunk) -> tuple[pa.Table, IntArray]:
@@ -234,11 +250,15 @@ def _write(work: _Work) -> BatchResult:
 def _write_buckets(work: _Work) -> tuple[BucketFile, ...]:
     data: list[pa.Buffer] = []
     buckets: list[Bucket] = []
-    position = 0
+    rows = work.rows_kept.encode()
+    if rows is not None:
+        data.append(rows)
+    position = 0 if rows is None else len(rows)
+    place = (0, position)
     for (number, start, end), parts in sorted(work.slices.items()):
         version = work.groups[number].version
-        cells = merge([part.cells for part in parts], version.measures)
-        encoded = bucket.encode(cells)
+        cells = merge(parts, version.measures)
+        encoded = bucket.encode(cells if cells.index is None else replace(cells, place=place))
         buckets.append(Bucket(version.group, version.version, start, end, position, len(encoded), len(cells)))
         data.append(encoded)
         position += len(encoded)

@@ -109,6 +109,8 @@ def _about(answer: Answer) -> dict[str, Any]:
         "partial": answer.partial,
         "batch": answer.batch,
         "cursor": answer.cursor,
+        "total_rows": answer.total_rows,
+        "offset": answer.offset,
     }
 
 
@@ -157,6 +159,8 @@ def _answer(about: dict[str, str], table: pa.Table) -> Answer:
         batch=read("batch", int),
         table=table,
         cursor=about["cursor"],
+        total_rows=int(about["total_rows"]),
+        offset=int(about["offset"]),
     )
 
 

@@ -44,7 +44,9 @@ def join_form(sources: Sequence[tuple[str, Stream]]) -> str:
 
 
 _PLAIN_JOIN = "join sources with JOIN … ON, each with a window column"
-_FIRST_ROWS = f"a stream has no first rows; filter with WHERE or HAVING, or keep the first of each window: {RANKING_FORM}"
+_FIRST_ROWS = (
+    f"a stream has no first rows; filter with WHERE or HAVING, or keep the first of each window: {RANKING_FORM}"
+)
 _SORT = "an answer is a set of rows; sort it where it is read"
 _GROUPS = "create one query for each set of keys"
 _PLAIN = "write the condition with values instead of a query, or as LEFT SEMI JOIN or LEFT ANTI JOIN in a window"
@@ -63,7 +65,9 @@ BELOW_JOIN = Construct(
     ("GROUP BY", "QUALIFY", "OVER", "SELECT DISTINCT"),
 )
 SECOND_WINDOW = Construct(
-    "a second window over a source", "use the window column that the source has already", ("GROUP BY window (", "window (")
+    "a second window over a source",
+    "use the window column that the source has already",
+    ("GROUP BY window (", "window ("),
 )
 LOOSE_WINDOW = Construct(
     "window() without GROUP BY",
@@ -78,7 +82,9 @@ OPERATORS: Mapping[str, Construct] = {
     "GlobalLimit": Construct("LIMIT", _FIRST_ROWS, ("LIMIT", "TABLESAMPLE")),
     "Offset": Construct("OFFSET", _FIRST_ROWS, ("OFFSET",)),
     "Distinct": Construct(
-        "SELECT DISTINCT", "group by the columns and a window instead", ("SELECT DISTINCT", "UNION", "DISTINCT")
+        "SELECT DISTINCT without the window",
+        "select or group by the columns and a window",
+        ("SELECT DISTINCT", "UNION", "DISTINCT"),
     ),
     "Deduplicate": Construct("DISTINCT", "group by the columns and a window instead", ("DISTINCT",)),
     "LateralJoin": LATERAL,
@@ -87,7 +93,7 @@ OPERATORS: Mapping[str, Construct] = {
     "Intersect": Construct("INTERSECT", "combine the conditions in one WHERE with AND", ("INTERSECT",)),
     "Except": Construct("EXCEPT", "combine the conditions in one WHERE with AND NOT", ("EXCEPT", "MINUS")),
     "Window": Construct(
-        "OVER (…) over rows", f"group by keys and window(…), and rank the groups: {RANKING_FORM}", ("OVER", "QUALIFY")
+        "OVER (…) over rows", f"GROUP BY keys and window(…), and rank the groups: {RANKING_FORM}", ("OVER", "QUALIFY")
     ),
     "Generate": Construct(
         "a function that makes rows",

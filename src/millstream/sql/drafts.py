@@ -116,8 +116,8 @@ def _witness(draft: Draft, leg: int, times: Mapping[int, Column]) -> Column:
 
 # Operators that give NULL when an argument is NULL.
 _STRICT = frozenset(
-    ["Cast", "TryCast", "Add", "Subtract", "Multiply", "Divide", "Remainder", "UnaryMinus", "Abs"]
-    + ["Upper", "Lower", "Length", "Window"]
+    {"Cast", "TryCast", "Add", "Subtract", "Multiply", "Divide", "Remainder", "UnaryMinus", "Abs"}
+    | {"Upper", "Lower", "Length", "Window"}
 )
 
 
@@ -138,9 +138,7 @@ def strict(expression: Expression) -> bool:
     return False
 
 
-def unmatched_to_null(
-    expression: Expression, side: Draft, joined: Joined, times: Mapping[int, Column]
-) -> Expression:
+def unmatched_to_null(expression: Expression, side: Draft, joined: Joined, times: Mapping[int, Column]) -> Expression:
     """What an expression over a side becomes above an outer join that may not find a row of that side: a constant,
     say, is NULL then too."""
     if strict(expression):

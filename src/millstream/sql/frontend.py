@@ -15,15 +15,18 @@ from typing import Protocol
 
 from millstream.errors import Position, SqlError
 from millstream.model.expression import walk
+from millstream.model.join import JoinQuery
 from millstream.model.query import LogicalQuery, WindowSpec
 from millstream.model.stream import Stream
 from millstream.sql.catalyst import read_tree
-from millstream.sql.plan import check_query, query_expressions, read_plan
+from millstream.sql.plan import read_plan
 from millstream.sql.refusal import Refusal, Verdict, too_deep
 from millstream.sql.shape import Shape, sentinel, shape_of
-from millstream.sql.template import NotAlike, Template, bind, learn, named_by_text
+from millstream.sql.slots import check_query, query_expressions
+from millstream.sql.template import NotAlike, Query, Template, bind, learn, named_by_text
+from millstream.sql.text import Text
 from millstream.sql.tokens import locate
-from millstream.sql.windows import neutral, window_spec
+from millstream.sql.windows import neutral, window_specs
 
 __all__ = ["Analyzer", "FrontEnd", "Refusal"]
 
@@ -75,15 +78,17 @@ class Analyzer(Protocol):
 
 # A shape and, where decimals are about, the digits of its integers.
 _Key = tuple[str, tuple[int, ...] | None]
+# The windows of a text's window calls; those of a query are all the same.
+_Specs = tuple[WindowSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """What is known of a shape: its first query, then its template, or that it has none."""
 
-    stream: Stream
+    streams: tuple[Stream, ...]
     shape: Shape
-    query: LogicalQuery
+    query: Query
     template: Template | None = None
     alone: bool = False
 
@@ -101,8 +106,8 @@ class FrontEnd:
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._lock = Lock()
 
-    def compile(self, sql: str) -> LogicalQuery:
-        """The logical query of a text.
+    def compile(self, sql: str) -> LogicalQuery | JoinQuery:
+        """The query of a text: over one stream, or a join.
 
         :raises SqlError: with code, hint and place, for every text that Spark or Millstream refuses.
         """
@@ -110,33 +115,35 @@ class FrontEnd:
         shape = shape_of(sql)
         _check_statement(sql, shape)
         _check_nesting(sql, shape)
-        spec = window_spec(sql, shape.tokens, shape.windows)
+        specs = window_specs(sql, shape.tokens, shape.windows)
         streams = {stream.name: stream for stream in self._streams().values()}
+        if len(set(specs)) > 1:
+            return self._analyse(sql, shape, specs, streams)
         entry = self._entry(shape, streams)
         if entry is None:
-            return self._first(sql, shape, spec, streams)
+            return self._first(sql, shape, specs, streams)
         if entry.template is None and not entry.alone and shape.constants == entry.shape.constants:
-            return self._again(entry, sql, spec)
+            return self._again(entry, sql, specs)
         if entry.template is None and not entry.alone:
             entry = self._learn(entry, streams)
         if entry.template is None:
-            return self._analyse(sql, shape, spec, streams)
+            return self._analyse(sql, shape, specs, streams)
         try:
-            return self._bind(entry.template, sql, shape, spec)
-        except (SqlError, Refusal):
+            return self._bind(entry.template, sql, shape, specs)
+        except (SqlError, Refusal, NotAlike):
             # Some functions of the table take only certain literals; the analysis knows the place of the error.
-            return self._analyse(sql, shape, spec, streams)
+            return self._analyse(sql, shape, specs, streams)
 
     # The cache.
 
     def _entry(self, shape: Shape, streams: Mapping[str, Stream]) -> _Entry | None:
-        """The shape's entry, unless its stream is another one by now."""
+        """The shape's entry, unless one of its streams is another one by now."""
         with self._lock:
             for key in ((shape.key, None), (shape.key, shape.digits)):
                 entry = self._entries.get(key)
                 if entry is None:
                     continue
-                if streams.get(entry.query.stream) == entry.stream:
+                if all(streams.get(stream.name) == stream for stream in entry.streams):
                     self._entries.move_to_end(key)
                     return entry
                 del self._entries[key]
@@ -150,25 +157,28 @@ class FrontEnd:
             while len(self._entries) > SHAPES:
                 self._entries.popitem(last=False)
 
-    def _first(self, sql: str, shape: Shape, spec: WindowSpec | None, streams: Mapping[str, Stream]) -> LogicalQuery:
-        query = self._analyse(sql, shape, spec, streams)
-        stream = streams.get(query.stream)
-        if stream is not None:
-            self._keep(_Entry(stream, shape, query))
+    def _first(self, sql: str, shape: Shape, specs: _Specs, streams: Mapping[str, Stream]) -> Query:
+        query = self._analyse(sql, shape, specs, streams)
+        names = query.streams if isinstance(query, JoinQuery) else (query.stream,)
+        known = tuple(streams[name] for name in names if name in streams)
+        if len(known) == len(names):
+            self._keep(_Entry(known, shape, query))
         return query
 
-    def _again(self, entry: _Entry, sql: str, spec: WindowSpec | None) -> LogicalQuery:
+    def _again(self, entry: _Entry, sql: str, specs: _Specs) -> Query:
         """The same literals as the first time: blanks, comments and window durations may differ."""
-        return replace(entry.query, sql=sql, window=spec if entry.query.window else None)
+        if isinstance(entry.query, JoinQuery):
+            return replace(entry.query, sql=sql, window=specs[0])
+        return replace(entry.query, sql=sql, window=specs[0] if entry.query.window else None)
 
     def _learn(self, entry: _Entry, streams: Mapping[str, Stream]) -> _Entry:
         text = sentinel(entry.query.sql, entry.shape)
         shape = shape_of(text)
-        spec = window_spec(text, shape.tokens, shape.windows)
+        specs = window_specs(text, shape.tokens, shape.windows)
         try:
             if (shape.key, shape.digits) != (entry.shape.key, entry.shape.digits):
                 raise NotAlike
-            other = self._analyse(text, shape, spec, streams)
+            other = self._analyse(text, shape, specs, streams)
             template = learn(entry.query, other, (entry.shape.constants, shape.constants))
             entry = replace(entry, template=template)
         except (NotAlike, SqlError):
@@ -177,8 +187,8 @@ class FrontEnd:
         self._keep(entry)
         return entry
 
-    def _bind(self, template: Template, sql: str, shape: Shape, spec: WindowSpec | None) -> LogicalQuery:
-        query = bind(template, sql, shape.constants, spec if template.query.window else None)
+    def _bind(self, template: Template, sql: str, shape: Shape, specs: _Specs) -> Query:
+        query = bind(template, sql, shape.constants, specs[0] if template.query.window else None)
         check_query(query)
         if named_by_text(template, shape.constants):
             return query
@@ -188,18 +198,18 @@ class FrontEnd:
 
     # One text.
 
-    def _analyse(self, sql: str, shape: Shape, spec: WindowSpec | None, streams: Mapping[str, Stream]) -> LogicalQuery:
+    def _analyse(self, sql: str, shape: Shape, specs: _Specs, streams: Mapping[str, Stream]) -> Query:
         try:
             plan = self._analyzer.plan(neutral(sql, shape.windows))
         except Refusal as refusal:
             raise Verdict(sql, shape.tokens, shape.windows, streams).error(refusal) from None
         try:
-            return read_plan(read_tree(json.loads(plan)), sql, shape.tokens, shape.windows, spec, streams)
+            return read_plan(read_tree(json.loads(plan)), Text(sql, shape.tokens, shape.windows, streams), specs)
         except RecursionError:
             raise too_deep(sql) from None
 
 
-def _has_decimals(query: LogicalQuery) -> bool:
+def _has_decimals(query: Query) -> bool:
     """Only beside decimals does Spark look at the digits of an integer literal."""
     types = [aggregate.type for aggregate in query.aggregates]
     types += [node.type for expression in query_expressions(query) for node in walk(expression)]

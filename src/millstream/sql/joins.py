@@ -68,9 +68,14 @@ def normal_form(draft: Draft, named: Sequence[Named], text: Text) -> NormalForm:
     placed = placing.place(draft, [])
     placing.check_tied(placed)
     legs = tuple(
-        Leg(one.stream.name, one.alias, all_of(placing.conditions.get(leg, []))) for leg, one in enumerate(named)
+        Leg(one.stream.name, one.alias, all_of(placing.conditions.get(leg, [])), _event_time(one.stream))
+        for leg, one in enumerate(named)
     )
     return NormalForm(legs, placed.tree, tuple(placed.rest))
+
+
+def _event_time(stream: Stream) -> Column:
+    return Column(stream.time, stream.field(stream.time).type)
 
 
 @dataclass(slots=True)
@@ -108,10 +113,10 @@ class _Placing:
 
     def _holds(self, condition: Expression) -> bool:
         """Whether every row of a source meets the condition: it has an event time, and one window."""
-        if condition == Literal(True, BOOLEAN) or not isinstance(condition, Call):
+        if not isinstance(condition, Call):
             return condition == Literal(True, BOOLEAN)
-        if condition.op == "IsNotNull" and condition.args[0] in self._times.values():
-            return True
+        if condition.op == "IsNotNull":
+            return condition.args[0] in self._times.values() or window_of(condition.args[0]) is not None
         return condition.op == "EqualTo" and of_window(condition) and condition.args[0] == condition.args[1]
 
     def _at_join(self, draft: Joined, where: Sequence[Expression]) -> _Placed:
@@ -168,7 +173,7 @@ class _Placing:
         first, second = self._named[min(one)], self._named[min(two)]
         message = f"{first.alias} and {second.alias} are joined without a common window"
         sources = [(first.alias, first.stream), (second.alias, second.stream)]
-        return self._text.no_common_window(message, sources, f"JOIN {second.alias}", f", {second.alias}")
+        return self._text.no_common_window(message, sources, wrong=1)
 
     def misplaced(self, kind: str) -> SqlError:
         message = f"a condition on the window or on several sources below a {kind.upper()} JOIN is not supported"

@@ -85,7 +85,10 @@ def limited(ranking: Ranking, condition: Expression, text: Text) -> tuple[Rankin
     having = []
     for part in conjuncts(condition):
         if RANK in columns(part):
-            ranking = replace(ranking, limit=min(ranking.limit, _limit(part, text)))
+            limit = _limit(part, text)
+            if EVERY_ROW not in (limit, ranking.limit):
+                raise text.unsupported("two limits of a rank are not supported", "limit it once", "QUALIFY", "WHERE")
+            ranking = replace(ranking, limit=limit if ranking.limit == EVERY_ROW else ranking.limit)
         elif _inside_partition(ranking, part):
             having.append(part)
         else:
@@ -109,7 +112,7 @@ def _limit(condition: Expression, text: Text) -> int:
         if op in ("LessThan", "LessThanOrEqual") or (op == "EqualTo" and number == 1):
             limit = number - 1 if op == "LessThan" else number
             if limit >= 1:
-                return min(limit, EVERY_ROW)
+                return limit
         if (op, number) in (("GreaterThanOrEqual", 1), ("GreaterThan", 0)):
             return EVERY_ROW
     message = "a condition on the rank other than <= k is not supported"

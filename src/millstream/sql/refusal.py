@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from millstream.errors import Position, SqlError
 from millstream.model.stream import Stream
+from millstream.sql.constructs import join_form
 from millstream.sql.functions import supported
 from millstream.sql.tokens import QUOTED, WORD, Token, locate
 from millstream.sql.windows import WindowCall
@@ -74,10 +75,17 @@ class Verdict:
             return self._parse(refusal)
         if condition == "MISSING_AGGREGATION":
             return self._missing(refusal)
+        if condition == "MISSING_GROUP_BY" and (qualify := locate(self._tokens, "QUALIFY")):
+            message = "an aggregate inside QUALIFY is not Spark SQL"
+            hint = "name it in SELECT: SELECT count(*) AS n … QUALIFY rank() OVER (PARTITION BY window ORDER BY n) = 1"
+            return self._error("SQL_ANALYSIS", message, hint, qualify)
+        if condition == "AMBIGUOUS_REFERENCE":
+            return self._ambiguous(refusal)
         if condition == "_LEGACY_ERROR_TEMP_1039":
-            message = "a query has one window, and this one has several"
-            hint = "write the same window everywhere, or create one query for each window"
-            return self._error("UNSUPPORTED", message, hint, self._call_place())
+            return self._several_windows()
+        if "unresolved operator: 'Join" in refusal.message and self._calls:
+            message = "window(…) cannot stand in the condition of a join"
+            return self._error("NO_COMMON_WINDOW", message, self._join_hint(), self._call_place())
         if condition == "FAILED_TO_PARSE_TOO_COMPLEX" or "StackOverflowError" in refusal.message:
             return too_deep(self._sql)
         return self._error("SQL_ANALYSIS", _first_line(refusal), None, self._place(refusal))
@@ -157,6 +165,28 @@ class Verdict:
         message = f"{name} is neither in GROUP BY nor inside an aggregate"
         return self._error("SQL_ANALYSIS", message, f"add {name} to GROUP BY, or write max({name})", self._word(name))
 
+    def _ambiguous(self, refusal: Refusal) -> SqlError:
+        name = _plain(refusal.parameters.get("name", "?"))
+        choices = [_plain(choice) for choice in refusal.parameters.get("referenceNames", "").strip("[]").split(", ")]
+        message = f"the column {name} is ambiguous: several sources have it"
+        hint = f"write {' or '.join(choices)}" if any(choices) else "write the source before it"
+        return self._error("SQL_ANALYSIS", message, hint, self._place(refusal) or self._word(name.split(".")[-1]))
+
+    def _several_windows(self) -> SqlError:
+        if len(self._named_streams()) > 1 or "JOIN" in (token.word for token in self._tokens):
+            message = "the windows of a join are columns of its sources"
+            return self._error("NO_COMMON_WINDOW", message, self._join_hint(), self._call_place())
+        message = "a query has one window, and this one has several"
+        hint = "write the same window everywhere, or create one query for each window"
+        return self._error("UNSUPPORTED", message, hint, self._call_place())
+
+    def _join_hint(self) -> str:
+        named = [(stream.name, stream) for stream in self._named_streams()]
+        if len(named) == 1:
+            [(_, stream)] = named
+            named = [("a", stream), ("b", stream)]
+        return f"equate a window of each source: {join_form(named[:2])}"
+
     # Places and names.
 
     def _error(self, code: str, message: str, hint: str | None, place: tuple[int, int] | None) -> SqlError:
@@ -188,10 +218,14 @@ class Verdict:
 
     def _columns(self) -> list[str]:
         """The columns of the streams that the text names, or of all streams when it names none."""
-        words = {token.name.lower() for token in self._tokens if token.kind in (WORD, QUOTED)}
-        named = [stream for stream in self._streams.values() if stream.name.lower() in words]
-        streams = named or list(self._streams.values())
+        streams = self._named_streams() or list(self._streams.values())
         return list(dict.fromkeys(field.name for stream in streams for field in stream.fields))
+
+    def _named_streams(self) -> list[Stream]:
+        """The streams that the text names, in that order."""
+        words = [token.name.lower() for token in self._tokens if token.kind in (WORD, QUOTED)]
+        named = [stream for stream in self._streams.values() if stream.name.lower() in words]
+        return sorted(named, key=lambda stream: words.index(stream.name.lower()))
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -31,6 +31,7 @@ _NOT_FUNCTIONS = frozenset(
 )
 # Words that a string may follow as a plain value; after any other word (DATE, INTERVAL, ESCAPE …) it belongs to it.
 _BEFORE_VALUE = _NOT_FUNCTIONS - {"AS"} | {"DIV", "XOR"}
+_RANKINGS = frozenset(["ROW_NUMBER", "RANK", "DENSE_RANK"])
 _INTERVAL_UNITS = frozenset(
     f"{unit}{plural}"
     for unit in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND")
@@ -162,6 +163,7 @@ def _digits_range(digits: int) -> tuple[int, int]:
 def _free_literals(tokens: Sequence[Token]) -> set[int]:
     """Tokens that are literals whose value decides nothing about the plan."""
     free: set[int] = set()
+    ranked = any(token.word in _RANKINGS for token in tokens)
     for at, (token, function, grouping) in enumerate(_with_context(tokens)):
         if token.kind not in (NUMBER, STRING_TOKEN):
             continue
@@ -174,6 +176,8 @@ def _free_literals(tokens: Sequence[Token]) -> set[int]:
             continue
         if before.kind in (QUOTED, HINT) or (before.kind == WORD and before.word not in _BEFORE_VALUE):
             continue
+        if ranked and token.text == "1" and {before.text, after.text} & {"=", "=="}:
+            continue  # the first rank is asked for by equality, no other one can be
         whole = before.text.upper() in ("(", ",", "BY") and (after.word or after.text) in _ENDS_ITEM
         if token.kind == NUMBER and whole and (function or grouping):
             continue  # ROUND(x, 2), DECIMAL(10, 2), GROUP BY 1: such a number can decide a type or a column

@@ -11,9 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from millstream.model.expression import Call, Expression, Literal
-from millstream.model.query import Aggregate, LogicalQuery, Output, WindowSpec
-from millstream.model.types import STRING
+from millstream.model.join import JoinQuery
+from millstream.model.query import LogicalQuery, Output, Ranking, WindowSpec
+from millstream.model.types import INTEGER, LONG, STRING, DataType
 from millstream.sql.shape import Constant
+from millstream.sql.slots import changed, query_expressions
+
+Query = LogicalQuery | JoinQuery
+
+_NOTHING = Literal(None, DataType("void"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +49,22 @@ class NotAlike(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """What ``bind`` fills in."""
+class Limit:
+    """The limit of a ranking: a constant, less ``minus``."""
 
-    query: LogicalQuery
-    where: Pattern | None
-    keys: tuple[Pattern, ...]
-    arguments: tuple[Pattern | None, ...]
-    having: Pattern | None
-    outputs: tuple[Pattern, ...]
+    index: int
+    minus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What ``bind`` fills in: the first query, a pattern for each of its expressions, the names of its outputs, and the
+    limit of its ranking where that is a constant of the text."""
+
+    query: Query
+    patterns: tuple[Pattern, ...]
     names: tuple[Name, ...]
+    limit: Limit | None = None
 
     @property
     def named(self) -> bool:
@@ -60,30 +72,33 @@ class Template:
         return None not in self.names
 
 
-def learn(
-    first: LogicalQuery, second: LogicalQuery, constants: tuple[Sequence[Constant], Sequence[Constant]]
-) -> Template:
+def learn(first: Query, second: Query, constants: tuple[Sequence[Constant], Sequence[Constant]]) -> Template:
     """The template of two queries of one shape.
 
     :raises NotAlike: when they differ in anything but literals of the text.
     """
     learner = _Learner(*constants)
-    if first.stream != second.stream:
+    if _frame(first) != _frame(second):
         raise NotAlike
-    for one, two in zip(first.aggregates, second.aggregates, strict=False):
-        if (one.function, one.type) != (two.function, two.type):
-            raise NotAlike
     return Template(
         query=first,
-        where=learner.optional(first.where, second.where),
-        keys=learner.each(first.keys, second.keys),
-        arguments=learner.each_optional(
-            [a.argument for a in first.aggregates], [a.argument for a in second.aggregates]
-        ),
-        having=learner.optional(first.having, second.having),
-        outputs=learner.each([o.expression for o in first.outputs], [o.expression for o in second.outputs]),
+        patterns=learner.each(query_expressions(first), query_expressions(second)),
         names=tuple(learner.name(one.name, two.name) for one, two in zip(first.outputs, second.outputs, strict=True)),
+        limit=learner.limit(first.ranking, second.ranking),
     )
+
+
+def _frame(query: Query) -> Query:
+    """What queries of one shape have in common beside expressions: everything but text, names, window and limit."""
+    outputs = tuple(replace(output, name="") for output in query.outputs)
+    ranking = query.ranking and replace(query.ranking, limit=1)
+    if isinstance(query, JoinQuery):
+        return changed(replace(query, sql="", outputs=outputs, ranking=ranking), _blank)
+    return changed(replace(query, sql="", outputs=outputs, ranking=ranking), _blank)
+
+
+def _blank(expression: Expression) -> Expression:
+    return _NOTHING
 
 
 class _Learner:
@@ -102,19 +117,19 @@ class _Learner:
             raise NotAlike
         return tuple(self.pattern(one, two) for one, two in zip(first, second, strict=True))
 
-    def each_optional(
-        self, first: Sequence[Expression | None], second: Sequence[Expression | None]
-    ) -> tuple[Pattern | None, ...]:
-        if len(first) != len(second):
-            raise NotAlike
-        return tuple(self.optional(one, two) for one, two in zip(first, second, strict=True))
-
-    def optional(self, first: Expression | None, second: Expression | None) -> Pattern | None:
-        if first is None or second is None:
-            if first is not second:
-                raise NotAlike
+    def limit(self, first: Ranking | None, second: Ranking | None) -> Limit | None:
+        """Where the limits come from: ``<= k`` has the constant itself, ``< k`` one less. It must be certain which."""
+        if first is None or second is None or first.limit == second.limit:
             return None
-        return self.pattern(first, second)
+        found = [
+            Limit(self._pairs[pair].index, minus)
+            for minus in (0, 1)
+            for kind in (INTEGER, LONG)
+            if (pair := (Literal(first.limit + minus, kind), Literal(second.limit + minus, kind))) in self._pairs
+        ]
+        if len(found) != 1:
+            raise NotAlike
+        return found[0]
 
     def pattern(self, first: Expression, second: Expression) -> Pattern:
         if isinstance(first, Call) and isinstance(second, Call):
@@ -157,9 +172,11 @@ def _name_text(constant: Constant) -> str | None:
     return None
 
 
-def bind(template: Template, sql: str, constants: Sequence[Constant], window: WindowSpec | None) -> LogicalQuery:
-    """The logical query of another text of the shape. Names that only Spark can tell are those of the first text."""
-    first = template.query
+def bind(template: Template, sql: str, constants: Sequence[Constant], window: WindowSpec | None) -> Query:
+    """The query of another text of the shape. Names that only Spark can tell are those of the first text.
+
+    :raises NotAlike: when the limit of a ranking would be less than one.
+    """
     values: dict[Parameter, Literal] = {}
 
     def fill(pattern: Pattern) -> Expression:
@@ -176,22 +193,26 @@ def bind(template: Template, sql: str, constants: Sequence[Constant], window: Wi
             return output.name
         return "".join(part if isinstance(part, str) else _name_text(constants[part.index]) or "" for part in name)
 
-    return LogicalQuery(
-        sql=sql,
-        stream=first.stream,
-        where=None if template.where is None else fill(template.where),
-        window=window,
-        keys=tuple(fill(key) for key in template.keys),
-        aggregates=tuple(
-            Aggregate(aggregate.function, None if argument is None else fill(argument), aggregate.type)
-            for aggregate, argument in zip(first.aggregates, template.arguments, strict=True)
-        ),
-        having=None if template.having is None else fill(template.having),
-        outputs=tuple(
-            Output(name(output, parts), fill(pattern))
-            for output, parts, pattern in zip(first.outputs, template.names, template.outputs, strict=True)
-        ),
+    first = template.query
+    outputs = tuple(
+        replace(output, name=name(output, parts)) for output, parts in zip(first.outputs, template.names, strict=True)
     )
+    ranking = _limited(first.ranking, template.limit, constants)
+    patterns = iter(template.patterns)
+    if isinstance(first, JoinQuery):
+        joined = replace(first, sql=sql, window=window or first.window, outputs=outputs, ranking=ranking)
+        return changed(joined, lambda _: fill(next(patterns)))
+    single = replace(first, sql=sql, window=window, outputs=outputs, ranking=ranking)
+    return changed(single, lambda _: fill(next(patterns)))
+
+
+def _limited(ranking: Ranking | None, limit: Limit | None, constants: Sequence[Constant]) -> Ranking | None:
+    if ranking is None or limit is None:
+        return ranking
+    number = int(constants[limit.index].number) - limit.minus
+    if number < 1:
+        raise NotAlike
+    return replace(ranking, limit=number)
 
 
 def named_by_text(template: Template, constants: Sequence[Constant]) -> bool:

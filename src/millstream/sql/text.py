@@ -59,14 +59,24 @@ class Text:
 
     def bad_window(self, stream: Stream, column: str | None) -> SqlError:
         """A window over ``column``, which is not the stream's event time; None for an expression."""
-        named = [call for call in self.calls if self.tokens[call.arguments[0].last - 1].name == column]
-        call = next(iter([*named, *self.calls]), None)
+        call = self._call_over(column)
         place = call.arguments[0] if call else None
         written = self.sql[place.start : place.stop] if place else "the column"
         message = f"the window is over {written}, not over the event time of {stream.name}"
         hint = f"the event-time column of {stream.name} is {stream.time}: write window({stream.time}, …)"
         position = Position.of(self.sql, place.start, place.stop) if place else None
         return SqlError("BAD_WINDOW", message, hint=hint, position=position, text=self.sql)
+
+    def _call_over(self, column: str | None) -> WindowCall | None:
+        """The window call over a column; for an expression the first one that is over no event time."""
+        times = [stream.time.lower() for stream in self.streams.values()]
+        for call in self.calls:
+            argument = call.arguments[0]
+            name = self.tokens[argument.last - 1].name.lower()
+            plain = argument.last - argument.first == 1 or self.tokens[argument.last - 2].text == "."
+            if name == column.lower() if column is not None else not (plain and name in times):
+                return call
+        return next(iter(self.calls), None)
 
     def several_windows(self, first: WindowCall, other: WindowCall, joined: bool) -> SqlError:
         """Two windows that differ, in a query over one stream or in a join."""
@@ -80,7 +90,10 @@ class Text:
         hint = "write the same window everywhere, or create one query for each window"
         return SqlError("UNSUPPORTED", message, hint=hint, position=position, text=self.sql)
 
-    def no_common_window(self, message: str, sources: Sequence[tuple[str, Stream]], *phrases: str) -> SqlError:
-        """Sources, each an alias and its stream, that are joined without a window in common; the hint shows how."""
+    def no_common_window(self, message: str, sources: Sequence[tuple[str, Stream]], wrong: int) -> SqlError:
+        """Two sources, each an alias and its stream, that are joined without a window in common: the place is that of
+        source ``wrong``, and the hint shows how."""
         hint = f"equate a window of each source: {join_form(sources)}"
-        return self.error("NO_COMMON_WINDOW", message, hint, *phrases, "JOIN", "FROM")
+        alias, stream = sources[wrong]
+        named = [f"{word} {name}" for name in (alias, stream.name) for word in ("JOIN", ",", "FROM")]
+        return self.error("NO_COMMON_WINDOW", message, hint, *named, "JOIN", "FROM")

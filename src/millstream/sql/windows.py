@@ -115,24 +115,12 @@ def _call(tokens: Sequence[Token], index: int) -> WindowCall | None:
     return None
 
 
-def window_spec(sql: str, tokens: Sequence[Token], calls: Sequence[WindowCall]) -> WindowSpec | None:
-    """The one window of a query, None without window calls.
+def window_specs(sql: str, tokens: Sequence[Token], calls: Sequence[WindowCall]) -> tuple[WindowSpec, ...]:
+    """The windows of the calls. Those of a query are the same; its plan tells what to say when they are not.
 
-    :raises SqlError: BAD_WINDOW for durations that Spark refuses, UNSUPPORTED for two different windows.
+    :raises SqlError: BAD_WINDOW for durations that Spark refuses.
     """
-    spec: WindowSpec | None = None
-    for call in calls:
-        other = _spec(sql, tokens, call)
-        if spec is not None and other != spec:
-            raise SqlError(
-                "UNSUPPORTED",
-                "a query has one window, and this one differs from the first",
-                hint="write the same window everywhere, or create one query for each window",
-                position=Position.of(sql, call.start, call.stop),
-                text=sql,
-            )
-        spec = other
-    return spec
+    return tuple(_spec(sql, tokens, call) for call in calls)
 
 
 def _spec(sql: str, tokens: Sequence[Token], call: WindowCall) -> WindowSpec:

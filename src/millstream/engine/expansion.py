@@ -1,0 +1,116 @@
+"""Rows of joins built for readers: from the description of an answer to pages of its rows.
+
+A description names the buckets of each leg. The rows of a leg are found through the index of those buckets, and the
+join runs in DuckDB as a stream: an answer of any size is read with the memory of its inputs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millstream.kernels import bucket, rows
+from millstream.kernels.expand import Pages
+from millstream.kernels.stack import slice_id
+from millstream.model.join import JoinQuery
+from millstream.model.legs import leg_fields, leg_member
+from millstream.runtime.fire import BucketRef
+from millstream.runtime.home import Home
+from millstream.runtime.join_fire import JoinLeg, described_legs
+from millstream.runtime.worker import load_group
+
+# Answers that are being read at once without beginning again for each page.
+OPEN = 8
+
+Key = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Described:
+    """An answer that is not built yet."""
+
+    query: JoinQuery
+    id: str
+    description: bytes
+    start: int
+    end: int
+
+
+class Expansions:
+    """Builds pages; those that readers are likely to ask for next continue where the last ended."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._open: OrderedDict[Key, Pages] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def page(self, key: Key, described: Described, skip: int, most: int) -> pa.Table:
+        """At most so many rows of an answer, after some have been skipped; ``key`` names the answer."""
+        with self._lock:
+            pages = self._open.pop(key, None)
+        if pages is None:
+            pages = self._begin(described)
+        table = pages.page(skip, most)
+        old: list[Pages] = []
+        with self._lock:
+            if key in self._open:
+                # Another reader of the same answer has come back meanwhile.
+                old.append(pages)
+            else:
+                self._open[key] = pages
+            while len(self._open) > OPEN:
+                old.append(self._open.popitem(last=False)[1])
+        for one in old:
+            one.close()
+        return table
+
+    def pages(self, described: Described, most: int) -> Iterator[pa.Table]:
+        """All pages of an answer."""
+        skip = 0
+        with self._begin(described) as pages:
+            while (table := pages.page(skip, most)).num_rows:
+                skip += table.num_rows
+                yield table
+
+    def _begin(self, described: Described) -> Pages:
+        return Pages(described.query, leg_tables(self._home, described), described.start, described.end)
+
+    def close(self) -> None:
+        with self._lock:
+            for pages in self._open.values():
+                pages.close()
+            self._open.clear()
+
+
+def leg_tables(home: Home, described: Described) -> list[pa.Table]:
+    """The rows of each leg that the query selects in the window, always in the same order."""
+    legs = described_legs(described.description)
+    return [_leg_table(home, described, number, leg) for number, leg in enumerate(legs)]
+
+
+def _leg_table(home: Home, described: Described, number: int, leg: JoinLeg) -> pa.Table:
+    member = leg_member(described.id, number)
+    fields = leg_fields(described.query, number)
+    columns = [field.name for field in fields]
+    found: list[pa.Table] = []
+    for ref in sorted(leg.buckets, key=lambda ref: (ref.start, ref.batch, ref.path, ref.offset)):
+        group = load_group(home, leg.versions[ref.version])
+        if member in group.position and _inside(ref, described):
+            data = home.read(ref.path)
+            cells = bucket.decode(data.slice(ref.offset, ref.length), len(group.version.measures), index=True)
+            if cells.place is not None:
+                table = rows.read_rows(data, cells.place)
+                found.append(rows.selected_rows(group, member, cells, table, columns))
+    if found:
+        return pa.concat_tables(found)
+    return pa.schema([pa.field(field.name, field.type.arrow) for field in fields]).empty_table()
+
+
+def _inside(ref: BucketRef, described: Described) -> bool:
+    late = slice_id(ref.start, ref.end, ref.watermark)[2]
+    inside = described.start <= ref.start and ref.end <= described.end
+    return inside and (late is None or late < described.end)

@@ -1,0 +1,113 @@
+"""The fire of joins inside a Spark task: read the buckets of every leg, answer windows, describe answers of rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from millstream.kernels.answers import Part, Range
+from millstream.kernels.join_fire import JoinDue, JoinFired, LegSource, fire_joins
+from millstream.model.join import JoinQuery
+from millstream.model.plan import FireResult
+from millstream.model.types import DataType
+from millstream.runtime.fire import BucketRef, read_slices
+from millstream.runtime.home import Home
+from millstream.runtime.worker import evaluator, write_answers
+
+
+@dataclass(frozen=True)
+class JoinLeg:
+    """The buckets that due windows need of one source, with the versions of all groups that made them."""
+
+    versions: tuple[str, ...]
+    buckets: tuple[BucketRef, ...]
+
+
+@dataclass(frozen=True)
+class JoinItem:
+    """Due joins whose legs have the same attributes."""
+
+    forms: tuple[JoinQuery, ...]
+    due: tuple[JoinDue, ...]
+    legs: tuple[JoinLeg, ...]
+    time_type: DataType
+
+
+@dataclass(frozen=True)
+class JoinTask:
+    """``stream`` is the name that the joined streams have together."""
+
+    home: Home
+    stream: str
+    items: tuple[JoinItem, ...]
+
+
+def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
+    """Fire all items; their answers go to one file."""
+    parts: list[Part] = []
+    refers: set[str] = set()
+    fired = JoinFired()
+    seconds: dict[str, float] = defaultdict(float)
+    for item in task.items:
+        started = time.perf_counter()
+        sources = [_source(task.home, leg) for leg in item.legs]
+        read = time.perf_counter()
+        seconds["join: read"] += read - started
+        mine = _fire_apart(item, item.due, sources)
+        seconds["join: answer"] += time.perf_counter() - read
+        parts += mine.parts
+        if mine.counted:
+            described = describe(item.legs, mine.counted)
+            parts.append(described)
+            refers |= {path for leg in item.legs for path in (*leg.versions, *(ref.path for ref in leg.buckets))}
+        for name in ("windows", "rows", "failures", "broken"):
+            getattr(fired, name).update(getattr(mine, name))
+    started = time.perf_counter()
+    answers = tuple(
+        replace(file, refers=tuple(sorted(refers)))
+        for file in write_answers(task.home, f"{task.stream.replace('&', '+')}-fire", parts)
+    )
+    seconds["join: write"] += time.perf_counter() - started
+    result = FireResult(answers, dict(fired.windows), dict(fired.rows), dict(fired.failures), fired.broken)
+    return result, dict(seconds)
+
+
+def _source(home: Home, leg: JoinLeg) -> LegSource:
+    stacks, pieces = read_slices(home, leg.versions, leg.buckets)
+    return LegSource(tuple(stacks), tuple(pieces))
+
+
+def _fire_apart(item: JoinItem, due: Sequence[JoinDue], sources: Sequence[LegSource]) -> JoinFired:
+    """All together; if that fails, each query alone, so that the one that cannot be answered stops nobody else."""
+    try:
+        return fire_joins(due, item.forms, sources, item.time_type, evaluator())
+    except Exception as error:
+        if len(due) == 1:
+            return JoinFired(broken={due[0].query: f"{type(error).__name__}: {error}"})
+        together = JoinFired()
+        for one in due:
+            alone = _fire_apart(item, [one], sources)
+            together.parts += alone.parts
+            together.counted += alone.counted
+            for name in ("windows", "rows", "failures", "broken"):
+                getattr(together, name).update(getattr(alone, name))
+        return together
+
+
+def describe(legs: Sequence[JoinLeg], counted: Sequence[Range]) -> Part:
+    """The buckets that the rows of these answers are built from."""
+    text = json.dumps({"legs": [asdict(leg) for leg in legs]}, separators=(",", ":"))
+    return Part((), tuple(replace(one, described=True) for one in counted), text.encode())
+
+
+def described_legs(data: bytes) -> list[JoinLeg]:
+    """The legs of a description."""
+    found: dict[str, Any] = json.loads(data)
+    return [
+        JoinLeg(tuple(leg["versions"]), tuple(BucketRef(**bucket) for bucket in leg["buckets"]))
+        for leg in found["legs"]
+    ]

@@ -1,0 +1,169 @@
+"""Files of buckets as a task writes them: a row table where rows are kept, then the buckets of all groups."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millstream.kernels import bucket
+from millstream.kernels.bucket import Cells
+from millstream.kernels.rows import read_rows, selected_rows
+from millstream.model import codec
+from millstream.model.expression import Call, Column, Expression
+from millstream.model.group import GroupVersion, Member, measures_of
+from millstream.model.plan import BatchResult
+from millstream.model.query import Aggregate, WindowSpec
+from millstream.model.selection import Attribute, Leaf, attributes
+from millstream.model.stream import Field, Stream
+from millstream.model.types import LONG, STRING, TIMESTAMP
+from millstream.runtime.home import Home
+from millstream.runtime.worker import IngestTask, load_group, needed_columns, run_ingest
+from millstream.sources.chunk import Chunk, Origin
+
+FIELDS = (Field("time", TIMESTAMP), Field("user", LONG), Field("pack", LONG), Field("note", STRING), Field("x", LONG))
+STREAM = Stream("s", FIELDS, "time", 0)
+USER, PACK = Column("user", LONG), Column("pack", LONG)
+WINDOW = WindowSpec(10, 5)
+
+
+def _member(slot: int, least: int, columns: tuple[str, ...]) -> Member:
+    selection = Leaf(Attribute(PACK, "integer"), ((least, None),))
+    return Member(f"q{slot}", slot, selection, WINDOW, (Aggregate("count", None, LONG),), None, (), columns=columns)
+
+
+def _version(group: str, keys: tuple[Expression, ...], members: tuple[Member, ...]) -> GroupVersion:
+    needed = tuple(dict.fromkeys(a for m in members for a in attributes(m.selection)))
+    measures = tuple(dict.fromkeys(x for m in members for a in m.aggregates for x in measures_of(a)))
+    return GroupVersion(group, 1, "s", keys, needed, measures, members)
+
+
+BY_USER = _version("g0", (USER,), (_member(0, 3, ("user", "note")), _member(1, 6, ("user",))))
+BY_PACK = _version("g1", (PACK,), (_member(2, 5, ("pack", "user")),))
+BY_BOTH = _version("g2", (Call("Add", (USER, PACK), LONG),), (_member(3, 4, ("pack",)),))
+SUMS = _version("g3", (USER,), (_member(4, 0, ()), _member(5, 9, ())))
+
+
+def _task(home: Path, versions: tuple[GroupVersion, ...], watermark: int | None = None) -> IngestTask:
+    paths = []
+    for version in versions:
+        (home / f"{version.group}.json").write_text(codec.dumps(version), encoding="utf-8")
+        paths.append(f"{version.group}.json")
+    return IngestTask(Home(str(home), durable=False), STREAM, 7, watermark, 0, tuple(paths))
+
+
+def _rows(seed: int, count: int) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    return [
+        {
+            "time": rng.choice([None, *range(40)]) if i % 5 == 0 else i % 40,
+            "user": rng.choice([None, 1, 2, 3]),
+            "pack": rng.choice([None, *range(10)]),
+            "note": f"{seed}/{i}",
+            "x": i,
+        }
+        for i in range(count)
+    ]
+
+
+def _chunk(rows: list[dict[str, Any]]) -> Chunk:
+    columns = {f.name: pa.array([row[f.name] for row in rows], pa.int64() if f.type.kind != "string" else pa.string())
+               for f in FIELDS}  # fmt: skip
+    columns["time"] = columns["time"].cast(TIMESTAMP.arrow)
+    return Chunk(pa.table(columns), None, Origin("test", 0))
+
+
+CHUNKS = [_rows(0, 50), _rows(1, 80)]
+
+
+def _ingest(home: Path, *versions: GroupVersion, watermark: int | None = None) -> tuple[IngestTask, BatchResult]:
+    task = _task(home, versions, watermark)
+    return task, run_ingest(task, [_chunk(rows) for rows in CHUNKS])
+
+
+def _buckets(task: IngestTask, result: BatchResult) -> tuple[pa.Buffer, list[tuple[str, int, Cells]]]:
+    (file,) = result.files
+    data = task.home.read(file.path)
+    found = [(b.group, b.start, bucket.decode(data.slice(b.offset, b.length), 0, index=True)) for b in file.buckets]
+    return data, found
+
+
+@pytest.mark.parametrize("watermark", [None, 22])
+def test_a_file_has_one_row_table_for_all_groups(tmp_path: Path, watermark: int | None) -> None:
+    versions = (BY_USER, SUMS, BY_PACK, BY_BOTH)
+    task, result = _ingest(tmp_path, *versions, watermark=watermark)
+    data, buckets = _buckets(task, result)
+    places = {cells.place for group, _, cells in buckets if group != SUMS.group}
+    assert all(cells.index is None and cells.place is None for group, _, cells in buckets if group == SUMS.group)
+    assert len(places) == 1
+    (place,) = places
+    assert place is not None
+    assert place[0] == 0
+    assert result.files[0].buckets[0].offset == place[1]
+    table = read_rows(data, place)
+    assert table.column_names == ["note", "pack", "user"]
+
+    groups = {version.group: load_group(task.home, path) for version, path in zip(versions, task.versions, strict=True)}
+    # The windows that contain a slice [start, start + 5) end at start + 5 and start + 10.
+    open_rows = [
+        row
+        for rows in CHUNKS
+        for row in rows
+        if row["time"] is not None and (watermark is None or row["time"] // 5 * 5 + 10 > watermark)
+    ]
+    kept = [row for row in open_rows if row["pack"] is not None and row["pack"] >= 3]
+    assert table.to_pylist() == [{name: row[name] for name in table.column_names} for row in kept]
+    for name, start, cells in buckets:
+        for member in groups[name].version.members if groups[name].has_rows else ():
+            least = member.selection.ranges[0][0]  # type: ignore[union-attr]
+            expected = [row for row in kept if row["pack"] >= least and row["time"] // 5 * 5 == start]
+            got = selected_rows(groups[name], member.query, cells, table, ("note",))
+            assert got.column("note").to_pylist() == [row["note"] for row in expected]
+
+
+def test_a_file_without_kept_rows_has_no_row_table(tmp_path: Path) -> None:
+    task, result = _ingest(tmp_path, SUMS)
+    _, buckets = _buckets(task, result)
+    assert result.files[0].buckets[0].offset == 0
+    assert all(cells.place is None for _, _, cells in buckets)
+
+
+def test_another_join_attribute_adds_an_index_and_no_rows(tmp_path: Path) -> None:
+    same_rows = _version("g5", (PACK,), BY_USER.members)
+    sizes = []
+    for versions in ((BY_USER,), (BY_USER, same_rows)):
+        task, result = _ingest(tmp_path, *versions)
+        _, buckets = _buckets(task, result)
+        sizes.append({cells.place for _, _, cells in buckets})
+    assert sizes[0] == sizes[1]
+
+
+def test_nothing_wanted_is_no_file(tmp_path: Path) -> None:
+    assert _ingest(tmp_path, _version("g6", (USER,), (_member(0, 100, ("note",)),)))[1].files == ()
+
+
+def test_the_columns_that_rows_keep_are_read(tmp_path: Path) -> None:
+    assert needed_columns(_task(tmp_path, (BY_PACK,))) == ["time", "user", "pack"]
+    assert needed_columns(_task(tmp_path, (BY_USER,))) == ["time", "user", "pack", "note"]
+    assert needed_columns(_task(tmp_path, (SUMS,))) == ["time", "user", "pack"]
+
+
+def test_an_index_far_from_the_beginning_is_as_small_as_one_near_it() -> None:
+    def cells(first: int) -> Cells:
+        return Cells((), np.array([200]), (), None, first + np.arange(200), (8, 1_000_000))
+
+    near, far = (bucket.encode(cells(first)) for first in (0, 2**40))
+    assert abs(len(near) - len(far)) < 64
+    read = bucket.decode(far, 0, index=True)
+    assert read.index is not None
+    assert read.index.tolist() == list(range(2**40, 2**40 + 200))
+    assert read.place == (8, 1_000_000)
+
+
+def test_an_index_without_a_row_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="place of its row table"):
+        bucket.encode(Cells((), np.array([1]), (), None, np.array([0])))
