@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from millstream.model.join import JoinQuery
 from millstream.model.legs import leg_fields, leg_member
 from millstream.runtime.fire import BucketRef
 from millstream.runtime.home import Home
-from millstream.runtime.join_fire import JoinLeg, described_legs
+from millstream.runtime.join_fire import described_legs
 from millstream.runtime.worker import load_group
 
 # Answers that are being read at once without beginning again for each page.
@@ -89,16 +89,18 @@ class Expansions:
 def leg_tables(home: Home, described: Described) -> list[pa.Table]:
     """The rows of each leg that the query selects in the window, always in the same order."""
     legs = described_legs(described.description)
-    return [_leg_table(home, described, number, leg) for number, leg in enumerate(legs)]
+    return [_leg_table(home, described, number, *leg) for number, leg in enumerate(legs)]
 
 
-def _leg_table(home: Home, described: Described, number: int, leg: JoinLeg) -> pa.Table:
+def _leg_table(
+    home: Home, described: Described, number: int, versions: Sequence[str], buckets: Sequence[BucketRef]
+) -> pa.Table:
     member = leg_member(described.id, number)
     fields = leg_fields(described.query, number)
     columns = [field.name for field in fields]
     found: list[pa.Table] = []
-    for ref in sorted(leg.buckets, key=lambda ref: (ref.start, ref.batch, ref.path, ref.offset)):
-        group = load_group(home, leg.versions[ref.version])
+    for ref in sorted(buckets, key=lambda ref: (ref.start, ref.batch, ref.path, ref.offset)):
+        group = load_group(home, versions[ref.version])
         if member in group.position and _inside(ref, described):
             data = home.read(ref.path)
             cells = bucket.decode(data.slice(ref.offset, ref.length), len(group.version.measures), index=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from millstream.catalog.metastore import Fire, Metastore, streams_of
-from millstream.engine.firing import LEAST_QUERIES, DueSet, Firing, due_queries, reference
+from millstream.engine.firing import LEAST_QUERIES, DueSet, Firing, due_queries, lowest_needed, reference
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
 from millstream.kernels.join_fire import JoinDue
@@ -61,20 +61,24 @@ class Joining:
         for queries in due.by_group.values():
             for one in queries:
                 together.setdefault(self._registry.join(one.query).attributes, []).append(one)
-        group_of = {
-            frontier.query: frontier.group for stream in pipelines for frontier in self._metastore.frontiers(stream)
-        }
+        frontiers = [one for stream in pipelines for one in self._metastore.frontiers(stream)]
+        group_of = {frontier.query: frontier.group for frontier in frontiers}
+        lowest = lowest_needed(frontiers, {}, self._registry.window)
         tasks: list[list[JoinItem]] = [[] for _ in range(self._firing.parallelism)]
         for queries in together.values():
             parts = max(1, min(len(tasks), len(queries) // LEAST_QUERIES))
             for part in range(parts):
-                item = self._item(queries[part::parts], group_of, pipelines)
+                item = self._item(queries[part::parts], group_of, lowest, pipelines)
                 if any(leg.buckets for leg in item.legs):
                     min(tasks, key=lambda items: sum(len(i.due) for i in items)).append(item)
         return [JoinTask(self._firing.home, name, tuple(items)) for items in tasks if items]
 
     def _item(
-        self, queries: Sequence[DueQuery], group_of: Mapping[str, str], pipelines: Mapping[str, Pipeline]
+        self,
+        queries: Sequence[DueQuery],
+        group_of: Mapping[str, str],
+        lowest: Mapping[str, int],
+        pipelines: Mapping[str, Pipeline],
     ) -> JoinItem:
         forms: dict[JoinQuery, int] = {}
         due = []
@@ -87,15 +91,16 @@ class Joining:
         legs = []
         for number, leg in enumerate(first.legs):
             groups = dict.fromkeys(group_of[leg_member(one.query, number)] for one in queries)
-            legs.append(self._leg(pipelines[leg.stream], groups, low, high))
+            needed_from = min(lowest.get(group, low) for group in groups)
+            legs.append(self._leg(pipelines[leg.stream], groups, (low, high), needed_from))
         stream = pipelines[first.legs[0].stream].stream
         return JoinItem(tuple(forms), tuple(due), tuple(legs), stream.field(stream.time).type)
 
-    def _leg(self, pipeline: Pipeline, groups: Mapping[str, None], low: int, high: int) -> JoinLeg:
-        stored = [one for group in groups for one in pipeline.buckets.between(group, low, high)]
+    def _leg(self, pipeline: Pipeline, groups: Mapping[str, None], span: tuple[int, int], needed_from: int) -> JoinLeg:
+        stored = [one for group in groups for one in pipeline.buckets.between(group, *span)]
         paths: dict[str, int] = {}
         refs = []
         for one in stored:
             path = self._registry.path(one.bucket.group, one.bucket.version)
             refs.append(reference(one, paths.setdefault(path, len(paths))))
-        return JoinLeg(tuple(paths), tuple(refs))
+        return JoinLeg(tuple(paths), tuple(refs), needed_from)

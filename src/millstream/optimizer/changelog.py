@@ -84,7 +84,7 @@ def _place(
     plan: _Plan, groups: Mapping[str, Sketch], create: Create, new_group: Callable[[], str], statistics: Statistics
 ) -> None:
     query = create.query
-    candidate = Candidate(query, create.selection)
+    candidate = Candidate(query, create.selection, bool(create.columns))
     same_stream = {g: s for g, s in groups.items() if s.version.stream == query.stream}
     same_stream |= {g: d.sketch for g, d in plan.drafts.items() if d.sketch.version.stream == query.stream}
     chosen = choose(candidate, same_stream.values(), statistics)

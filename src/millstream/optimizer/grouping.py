@@ -37,6 +37,8 @@ class Sketch:
     windows: set[WindowSpec] = field(default_factory=set)
     members: int = 0
     measures: set[Measure] = field(default_factory=set)
+    # Whether rows are kept for its members: each row that any of them selects.
+    keeps_rows: bool = False
 
     @classmethod
     def of(cls, version: GroupVersion) -> Sketch:
@@ -47,7 +49,7 @@ class Sketch:
 
     def copy(self) -> Sketch:
         thresholds = {attribute: set(bounds) for attribute, bounds in self.thresholds.items()}
-        return Sketch(self.version, thresholds, set(self.windows), self.members, set(self.measures))
+        return Sketch(self.version, thresholds, set(self.windows), self.members, set(self.measures), self.keeps_rows)
 
     def add(self, member: Member) -> None:
         """Take in one more member, so that the next create of the same batch sees it."""
@@ -59,6 +61,7 @@ class Sketch:
         _add_thresholds(self.thresholds, member.selection)
         if member.window is not None:
             self.windows.add(member.window)
+        self.keeps_rows = self.keeps_rows or bool(member.columns)
 
 
 def _add_thresholds(thresholds: dict[Attribute, set[Bound]], selection: Selection) -> None:
@@ -73,6 +76,7 @@ class Candidate:
 
     query: LogicalQuery
     selection: Selection
+    keeps_rows: bool = False
 
     @property
     def keys(self) -> tuple[Expression, ...] | None:
@@ -96,6 +100,8 @@ def choose(candidate: Candidate, sketches: Iterable[Sketch], statistics: Statist
     for sketch in sketches:
         if sketch.version.keys != candidate.keys or sketch.members >= MEMBER_LIMIT:
             continue
+        if sketch.members and sketch.keeps_rows != candidate.keeps_rows:
+            continue  # rows would be kept for queries that need none
         union = _union_sizes(sketch.thresholds, mine)
         if math.prod(union.values()) > CLASS_LIMIT:
             continue

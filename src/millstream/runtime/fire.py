@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -78,7 +78,7 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     seconds: dict[str, float] = defaultdict(float)
     for item in task.items:
         started = time.perf_counter()
-        stacks, pieces = read_slices(task.home, item.versions, item.buckets)
+        stacks, pieces = read_slices(task.home, item.versions, item.buckets, item.needed_from)
         read = time.perf_counter()
         seconds["fire: read"] += read - started
         groups = [*(stack.group for stack in stacks), *(piece.group for piece in pieces)]
@@ -117,8 +117,11 @@ def fire_apart(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType,
         return fired
 
 
-def read_slices(home: Home, versions: Sequence[str], buckets: Sequence[BucketRef]) -> tuple[list[Stack], list[Piece]]:
-    """The slices of buckets: stacks where they can be kept between fires, else the buckets themselves."""
+def read_slices(
+    home: Home, versions: Sequence[str], buckets: Sequence[BucketRef], needed_from: int
+) -> tuple[list[Stack], list[Piece]]:
+    """The slices of buckets: stacks where they can be kept between fires, else the buckets themselves. Other fires will
+    ask for slices from ``needed_from`` on."""
     files: dict[str, pa.Buffer] = {}
 
     def read(ref: BucketRef) -> Cells:
@@ -133,7 +136,7 @@ def read_slices(home: Home, versions: Sequence[str], buckets: Sequence[BucketRef
         group = load_group(home, path)
         mine = [ref for ref in buckets if ref.version == version]
         on_time = _by_slice([ref for ref in mine if _slice(ref)[2] is None])
-        stack = kept.stack((home.root, path), group, on_time, read)
+        stack = kept.stack((home.root, path), group, on_time, read, needed_from)
         if stack is not None:
             stacks.append(stack)
             mine = [ref for ref in mine if _slice(ref)[2] is not None]
@@ -156,18 +159,14 @@ def _by_slice(refs: Sequence[BucketRef]) -> dict[SliceId, list[BucketRef]]:
 Place = tuple[str, int]
 # A stack is made anew after so many times its slices have been dropped from it.
 AGE = 20
-# Fires whose wishes a stack remembers before it drops slices.
-RECENTLY = 8
 
 
 @dataclass
 class _Kept:
-    """``places`` says which buckets each slice is made of; ``asked`` are the earliest slices that were asked for of
-    late: queries and joins with windows of different lengths share a stack."""
+    """``places`` says which buckets each slice is made of."""
 
     stack: Stack
     places: dict[SliceId, frozenset[Place]] = field(default_factory=dict)
-    asked: deque[int] = field(default_factory=lambda: deque(maxlen=RECENTLY))
 
 
 class KeptStacks:
@@ -185,13 +184,14 @@ class KeptStacks:
         group: Group,
         slices: dict[SliceId, list[BucketRef]],
         read: Callable[[BucketRef], Cells],
+        needed_from: int,
     ) -> Stack | None:
-        """The version's stack with all these slices on it; None where it would be too large to keep."""
+        """The version's stack with all these slices on it; None where it would be too large to keep. Slices before
+        ``needed_from`` and these go."""
         if not slices or not group.can_be_full:
             return None
         one = self._stacks.pop(key, None) or _Kept(Stack.empty(group))
-        one.asked.append(next(iter(slices))[0])
-        one.stack.drop_below(min(one.asked))
+        one.stack.drop_below(min(needed_from, next(iter(slices))[0]))
         one.places = {slice_: one.places[slice_] for slice_ in one.stack.slices}
         wanted = {slice_: frozenset((ref.path, ref.offset) for ref in refs) for slice_, refs in slices.items()}
         if not self._fits(one, wanted):

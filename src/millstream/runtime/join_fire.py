@@ -25,6 +25,7 @@ class JoinLeg:
 
     versions: tuple[str, ...]
     buckets: tuple[BucketRef, ...]
+    needed_from: int
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
 
 
 def _source(home: Home, leg: JoinLeg) -> LegSource:
-    stacks, pieces = read_slices(home, leg.versions, leg.buckets)
+    stacks, pieces = read_slices(home, leg.versions, leg.buckets, leg.needed_from)
     return LegSource(tuple(stacks), tuple(pieces))
 
 
@@ -100,14 +101,12 @@ def _fire_apart(item: JoinItem, due: Sequence[JoinDue], sources: Sequence[LegSou
 
 def describe(legs: Sequence[JoinLeg], counted: Sequence[Range]) -> Part:
     """The buckets that the rows of these answers are built from."""
-    text = json.dumps({"legs": [asdict(leg) for leg in legs]}, separators=(",", ":"))
+    described = [{"versions": leg.versions, "buckets": [asdict(ref) for ref in leg.buckets]} for leg in legs]
+    text = json.dumps({"legs": described}, separators=(",", ":"))
     return Part((), tuple(replace(one, described=True) for one in counted), text.encode())
 
 
-def described_legs(data: bytes) -> list[JoinLeg]:
-    """The legs of a description."""
+def described_legs(data: bytes) -> list[tuple[list[str], list[BucketRef]]]:
+    """The versions and buckets of each leg of a description."""
     found: dict[str, Any] = json.loads(data)
-    return [
-        JoinLeg(tuple(leg["versions"]), tuple(BucketRef(**bucket) for bucket in leg["buckets"]))
-        for leg in found["legs"]
-    ]
+    return [(leg["versions"], [BucketRef(**bucket) for bucket in leg["buckets"]]) for leg in found["legs"]]
