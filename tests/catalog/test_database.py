@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
-from tests.catalog.builders import SECOND, STREAM, create, plan, result, run, stream
+from sqlalchemy import create_engine, select, text
+from tests.catalog.builders import ADS, SECOND, STREAM, create, new_join, plan, result, run, stream
 
 from millstream.catalog import tables
 from millstream.catalog.metastore import Change, Fire, Metastore
@@ -70,6 +70,23 @@ def test_a_newer_schema_is_refused(url: str) -> None:
         Metastore.open(url, holder="b")
     with engine.begin() as connection:
         assert connection.execute(text("SELECT incarnation FROM millstream_engine")).scalar() == 1
+    engine.dispose()
+
+
+def test_a_metastore_from_before_joins_is_brought_up_to_date(store: Metastore, url: str) -> None:
+    store.seal(create("q"))
+    store.close()
+    engine = create_engine(url)
+    tables.metadata.drop_all(engine, tables=[tables.joins, tables.legs, tables.answer_refs])
+    with engine.begin() as connection:
+        connection.execute(tables.engine.update().values(schema_version=1))
+    again = Metastore.open(url, holder="newer")
+    again.add_stream(stream(ADS))
+    again.seal(Change(creates=(new_join("j"),)))
+    assert [(record.id, len(record.legs)) for record in again.queries()] == [("q", 0), ("j", 2)]
+    again.close()
+    with engine.begin() as connection:
+        assert connection.execute(select(tables.engine.c.schema_version)).scalar() == tables.SCHEMA_VERSION
     engine.dispose()
 
 

@@ -223,15 +223,17 @@ class JoinProtocol(RuleBasedStateMachine):
 
     @invariant()
     def closings_are_found_above_every_frontier(self) -> None:
-        for name, past in self.pasts.items():
-            closing = [mark for _, mark in self.store.closing(name)]
-            for life in self.lives.values():
-                frontier = self.frontier(life)
-                if self.state(life) == "deleted" or frontier is None or name not in {s.stream for s in life.spans}:
-                    continue
-                above = [mark for mark, _ in past.marks if mark > frontier]
-                assert [mark for mark in closing if mark > frontier] == sorted(set(above))
+        """What a stream closed before the cut of a leg had no rows of it, so those closings may be gone."""
+        closings = {name: [mark for _, mark in self.store.closing(name)] for name in self.pasts}
+        for life in self.lives.values():
+            frontier = self.frontier(life)
+            if self.state(life) == "deleted" or frontier is None:
+                continue
+            for span in life.spans:
+                marks = [mark for mark, _ in self.pasts[span.stream].marks]
+                low = max(frontier, marks[span.start])
+                assert [mark for mark in closings[span.stream] if mark > low] == sorted({m for m in marks if m > low})
 
 
 TestJoinProtocol = JoinProtocol.TestCase
-TestJoinProtocol.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestJoinProtocol.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -24,18 +24,16 @@ def ranks(
     sorted_ = np.lexsort([*reversed(by), *reversed(same)])
     first = _changes(same, sorted_)
     tied = first | _changes(by, sorted_)
-    place = np.arange(len(sorted_))
-    start = np.maximum.accumulate(np.where(first, place, 0))
-    found: IntArray
+    place: IntArray = np.arange(len(sorted_), dtype=np.int64)
+    start: IntArray = np.maximum.accumulate(np.where(first, place, 0))
+    result = np.empty(len(sorted_), np.int64)
     if function == "row_number":
-        found = place - start + 1
+        result[sorted_] = place - start + 1
     elif function == "rank":
-        found = np.maximum.accumulate(np.where(tied, place, 0)) - start + 1
+        result[sorted_] = np.maximum.accumulate(np.where(tied, place, 0)) - start + 1
     else:
         distinct = np.cumsum(tied)
-        found = distinct - distinct[start] + 1
-    result = np.empty(len(sorted_), np.int64)
-    result[sorted_] = found
+        result[sorted_] = distinct - distinct[start] + 1
     return result
 
 

@@ -86,7 +86,7 @@ class Stack:
             if mine[0] is dense.rows and self._planes[index] is None:
                 continue
             self._push(index, measure, mine)
-        self._rows.push(dense.rows)
+        self._rows.push(dense.rows, self.key_count)
         self.slices.append(slice_)
 
     def _push(self, index: int, measure: Measure, mine: list[Matrix]) -> None:
@@ -99,13 +99,13 @@ class Stack:
         for number, kind in enumerate(kinds):
             if number == len(planes):
                 planes.append(self._new(kind))
-            planes[number].push(mine[number] if number < len(mine) else None)
+            planes[number].push(mine[number] if number < len(mine) else None, self.key_count)
 
     def _new(self, kind: str) -> Sums | Apart:
         labels = self.group.label_runs
         plane: Sums | Apart = Sums(labels) if kind == "add" else Apart(kind, labels)
         for _ in self.slices:
-            plane.push(None)
+            plane.push(None, self.key_count)
         return plane
 
     def drop_below(self, start: int) -> None:
@@ -161,8 +161,8 @@ class Sums:
     def _place(self, layer: IntArray) -> IntArray:
         return (self._base + layer) % len(self._data)
 
-    def push(self, plane: Matrix | None) -> None:
-        width = self._data.shape[2] if plane is None else plane.shape[1]
+    def push(self, plane: Matrix | None, width: int) -> None:
+        """A slice's plane, ``width`` keys wide; None for zeros."""
         self._make_room(width)
         below = self._data[(self._base + self._top) % len(self._data)]
         self._top += 1
@@ -240,7 +240,8 @@ class Apart:
     def bytes(self) -> int:
         return sum(layer.nbytes for layer in self._layers if layer is not None)
 
-    def push(self, plane: Matrix | None) -> None:
+    def push(self, plane: Matrix | None, width: int) -> None:
+        """A slice's plane; None where it has no values."""
         self._layers.append(None if plane is None else reduce_labels(self._kind, self._labels, plane))
 
     def drop(self, number: int) -> None:

@@ -1,0 +1,83 @@
+"""A Parquet sink for every query: all answers are read through the engine's pages and written, up to a number of rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millstream.bench.join_jobs import Drained
+from millstream.engine.engine import Engine
+from millstream.engine.status import Answer
+
+# Answers, or pages of a large one, that are in memory at once for each reader.
+PAGE = 4
+# Rows that are written together: small answers would make small row groups.
+GROUP_ROWS = 1 << 20
+
+
+class Budget:
+    """Rows that may still be read, by all readers together."""
+
+    def __init__(self, rows: int) -> None:
+        self._left = rows
+        self._lock = Lock()
+        self.taken = 0
+
+    def take(self, rows: int) -> bool:
+        """Count rows that were read; False when no more are wanted."""
+        with self._lock:
+            self.taken += rows
+            self._left -= rows
+            return self._left > 0
+
+
+def drain(engine: Engine, queries: Sequence[str], folder: Path, most: int, readers: int) -> Drained:
+    """Read and write the answers of the queries, so many readers at a time."""
+    folder.mkdir()
+    budget = Budget(most)
+    of_rows = sum(status.answer_rows for status in engine.queries())
+    began = time.monotonic()
+    with ThreadPoolExecutor(readers) as pool:
+        list(pool.map(lambda query: _sink(engine, query, folder / f"{query}.parquet", budget), queries))
+    return Drained(budget.taken, of_rows, time.monotonic() - began)
+
+
+def _sink(engine: Engine, query: str, path: Path, budget: Budget) -> None:
+    """One query's sink; the next rows are read while the last are written."""
+    if not budget.take(0):
+        return
+    with pq.ParquetWriter(path, engine.query(query).schema) as writer, ThreadPoolExecutor(1) as pool:
+        pending: Future[None] | None = None
+        for group in _groups(engine, query, budget):
+            if pending is not None:
+                pending.result()
+            pending = pool.submit(writer.write_table, group)
+        if pending is not None:
+            pending.result()
+
+
+def _groups(engine: Engine, query: str, budget: Budget) -> Iterator[pa.Table]:
+    held: list[pa.Table] = []
+    for answer in _answers(engine, query):
+        held.append(answer.table)
+        wanted = budget.take(answer.table.num_rows)
+        if not wanted or sum(table.num_rows for table in held) >= GROUP_ROWS:
+            yield pa.concat_tables(held)
+            held = []
+        if not wanted:
+            return
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _answers(engine: Engine, query: str) -> Iterator[Answer]:
+    cursor = None
+    while (page := engine.read_answers(query, cursor, PAGE)).answers:
+        yield from page.answers
+        cursor = page.cursor

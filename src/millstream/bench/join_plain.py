@@ -1,0 +1,131 @@
+"""Plain Spark's side of a join cell: one ``StreamingQuery`` for each query, the same text over watermarked streams.
+
+Tuned as the other benchmark's plain Spark: two shuffle partitions, no adaptive planning, RocksDB state with a changelog.
+A cell that takes longer than its time is stopped, and its rate is what it reached.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from millstream.bench.join_data import show_feed
+from millstream.bench.join_jobs import JoinCell, JoinResult, PlainJoinJob
+from millstream.bench.jobs import Digest, Tell
+from millstream.bench.measure import Commit, Throughput, throughput
+from millstream.bench.plain_run import _KEPT_PROGRESS, STORE_SETTINGS, _end, _phases, _reports, _start
+from millstream.runtime.session import build_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK = 0.5
+# The state store, and the format of the state of stream-stream joins that goes with it.
+STORE = "rocksdb"
+
+
+def run_plain_joins(job: PlainJoinJob, tell: Tell) -> tuple[JoinResult, ...]:
+    """Measure the cells one after the other in one Spark session."""
+    session = build_session("bench: plain Spark joins", spare_slots=False)
+    for name, value in STORE_SETTINGS[STORE].items():
+        session.conf.set(name, value)
+    session.conf.set("spark.sql.streaming.numRecentProgressUpdates", _KEPT_PROGRESS)
+    found = []
+    try:
+        for number, cell in enumerate(job.cells):
+
+            def told(share: float, words: str, number: int = number) -> None:
+                tell((number + share) / len(job.cells), words)
+
+            folder = Path(tempfile.mkdtemp(prefix="plain-joins-", dir=job.workspace))
+            try:
+                found.append(_run(session, cell, folder, told))
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+        return tuple(found)
+    finally:
+        session.stop()
+
+
+def _run(session: SparkSession, cell: JoinCell, folder: Path, tell: Tell) -> JoinResult:
+    for stream in cell.kind.streams:
+        (folder / stream).mkdir()
+        source = session.readStream.schema(cell.kind.schema).option("maxFilesPerTrigger", cell.files_per_batch)
+        rows = source.parquet(str(folder / stream))
+        rows.withWatermark("time", "0 seconds").createOrReplaceTempView(stream)
+    tell(0.0, f"starting {cell.queries} streaming queries")
+    running: list[StreamingQuery] = []
+    try:
+        for number, text in enumerate(cell.texts):
+            running.append(_start(session.sql(text), folder / str(number)))
+        # Analysed and started before the clock runs, as Millstream's queries are created before it.
+        began = time.time()
+        show_feed(cell.feed, cell.kind.streams, cell.files, folder)
+        finished = _await(running, cell, began, tell)
+        reports = [_reports(one) for one in running]
+    finally:
+        for one in running:
+            one.stop()
+    commits = [Commit(_end(report), int(report["numInputRows"])) for mine in reports for report in mine]
+    measured = reached(commits, cell.queries, began, time.time())
+    first = digest(sorted((folder / "0" / "out").glob("part-*.parquet"))) if finished else None
+    return JoinResult(cell, measured, tuple(commits), first, _phases(reports), finished=finished)
+
+
+def _await(running: Sequence[StreamingQuery], cell: JoinCell, began: float, tell: Tell) -> bool:
+    """Wait until every query has taken all rows, or the time is up; tells which."""
+    taken = 0
+    while taken < cell.rows * cell.queries:
+        if time.time() - began > cell.seconds:
+            return False
+        time.sleep(LOOK)
+        for one in running:
+            found = one.exception()
+            if found is not None:
+                raise found
+        taken = sum(_rows(one) for one in running)
+        tell(taken / cell.rows / cell.queries, f"{taken / cell.queries / 1e6:.2f} M rows each")
+    return True
+
+
+def _rows(query: StreamingQuery) -> int:
+    reports: list[Any] = _reports(query)
+    return sum(int(report["numInputRows"]) for report in reports)
+
+
+def reached(commits: Sequence[Commit], queries: int, began: float, stopped: float) -> Throughput:
+    """The rate after the warm-up until the last commit; of the whole time, where nothing is left after the warm-up.
+
+    >>> reached([], 20, 100.0, 130.0).input_rate
+    0.0
+    >>> reached([Commit(110.0, 400)], 20, 100.0, 130.0)
+    Throughput(queries=20, rows=20, seconds=10.0)
+    """
+    if not commits:
+        return Throughput(queries, 0, stopped - began)
+    end = max(commit.at for commit in commits)
+    try:
+        return throughput(commits, queries, queries, end)
+    except ValueError:
+        return Throughput(queries, sum(commit.rows for commit in commits) // queries, end - began)
+
+
+def digest(files: Sequence[Path]) -> Digest:
+    """Rows and sums of the files of one query, whatever the order of the rows."""
+    if not files:
+        return Digest(0, 0)
+    rows = total = 0
+    for batch in ds.dataset([str(path) for path in files], format="parquet").to_batches(columns=["k", "x", "y"]):
+        rows += batch.num_rows
+        # The product ties the sides of a pair together: equal sums of the sides alone could hide wrong pairs.
+        k, x, y = (column.cast("int64") for column in batch.columns)
+        total += pc.sum(pc.add(k, pc.multiply(pc.add(x, 1), pc.add(y, 1)))).as_py() or 0
+    return Digest(rows, total)
