@@ -34,6 +34,7 @@ def test_the_commands_are_these() -> None:
         "query create",
         "query list",
         "query show",
+        "query explain",
         "query watch",
         "query delete",
         "stream list",

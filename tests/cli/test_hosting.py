@@ -55,9 +55,9 @@ def test_outside_the_main_thread_there_is_only_the_event() -> None:
 
 def test_a_known_stream_keeps_its_definition_and_differences_are_told(home: Path) -> None:
     engine: Any = FakeEngine(home)
-    same = StreamDefinition("purchases", "time", 5_000_000, None, (("kind", "generator"),))
+    same = StreamDefinition("purchases", "time", 5_000_000, None, None, (("kind", "generator"),))
     assert open_streams(engine, (same,)) == []
-    other = StreamDefinition("Purchases", "time", 0, None, (("kind", "files"),))
+    other = StreamDefinition("Purchases", "time", 0, None, None, (("kind", "files"),))
     assert open_streams(engine, (other,)) == [
         "stream Purchases keeps kind generator, with which it was created; the file says files",
         "stream Purchases keeps lateness 5 seconds, with which it was created; the file says 0 seconds",

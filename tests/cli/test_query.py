@@ -9,9 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tests.server.fake import FakeEngine
 from typer.testing import Result
 
+from millstream.cli.options import connect
+from millstream.cli.watch import follow, watch_table
 from millstream.engine.status import QueryRequest
 
 Millstream = Callable[..., Result]
@@ -118,6 +121,43 @@ def test_watch_as_json_gives_one_line_for_each_answer(millstream: Millstream, en
     assert json.loads(rest)["cursor"] == "c3"
 
 
+def test_a_watched_answer_in_pieces_counts_once(millstream: Millstream, engine: FakeEngine) -> None:
+    create(engine)
+    engine.fire_pieces("q")
+    engine.fire("q")
+    assert len(millstream("query", "watch", "q", "--limit", "1").stdout.splitlines()) == 1 + 5
+    lines = [
+        json.loads(text) for text in millstream("query", "watch", "q", "--json", "--limit", "2").stdout.splitlines()
+    ]
+    assert [(item["offset"], len(item["rows"]), item["total_rows"]) for item in lines] == [
+        (0, 2, 5),
+        (2, 2, 5),
+        (4, 1, 5),
+        (0, 2, 2),
+    ]
+
+
+def test_the_live_table_takes_the_first_rows_of_each_answer(engine: FakeEngine) -> None:
+    create(engine, windows=1)
+    engine.fire_pieces("q")
+    with connect(engine.home, None) as client:
+        taken = list(follow(client, "q", "newest", 1, first_rows=True))
+        console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        watch_table(client, client.query("q"), None, 1, console)
+    # The fake gives all pieces in one page; the engine ends a page with each that is not the last.
+    assert (taken[0].offset, taken[0].total_rows) == (0, 5)
+    assert "5 rows, 3 not shown" in console.export_text()
+
+
+def test_explain(millstream: Millstream, engine: FakeEngine) -> None:
+    create(engine)
+    lines = millstream("query", "explain", "q").stdout.splitlines()
+    assert lines == list(engine.explain("q").tree)
+    assert "   └─ a: ads" in lines
+    assert "      group g-2 version 9, with 7 other queries: q-1, q-2, q-3, q-4, q-5, …" in lines
+    assert json.loads(millstream("query", "explain", "q", "--json").stdout)["join"]["estimated_rows"] == 3600
+
+
 def test_watch_of_new_answers_ends_with_the_query(millstream: Millstream, engine: FakeEngine) -> None:
     create(engine, windows=2)
     threading.Timer(0.3, engine.fire, ("q",)).start()
@@ -141,7 +181,7 @@ def test_delete_many_with_one_mistake(millstream: Millstream, engine: FakeEngine
     assert json.loads(again.stdout)["queries"][0]["error"]["code"] == "QUERY_DELETED"
 
 
-@pytest.mark.parametrize("command", ["show", "watch", "delete"])
+@pytest.mark.parametrize("command", ["show", "explain", "watch", "delete"])
 def test_an_unknown_query_is_an_error(millstream: Millstream, engine: FakeEngine, command: str) -> None:
     result = millstream("query", command, "nope")
     assert result.exit_code == 1

@@ -20,6 +20,7 @@ from typer.main import get_command
 import millstream
 from millstream.config import Settings, format_duration, load_replay_spec, load_stream_file
 from millstream.config.settings import DURATION_SETTINGS
+from millstream.config.stream_file import SOURCE_KEYS, StreamDefinition
 from millstream.errors import CODES, SqlError
 from millstream.model.stream import Stream
 from millstream.sources.schema import parse_ddl
@@ -103,6 +104,13 @@ def test_every_setting_is_described_with_its_default() -> None:
     documented = {row[0].strip("`"): row[1] for row in table_rows(section)[1:]}
     defaults = {field.name: shown_default(field.name, getattr(Settings(), field.name)) for field in fields(Settings)}
     assert documented == defaults
+
+
+def test_every_key_of_a_stream_is_described() -> None:
+    section = text_of("docs/operations.md").partition("\n## The stream file\n")[2].partition("\n## ")[0]
+    documented = {name for row in table_rows(section)[1:] for name in re.findall(r"`(\w+)`", row[0])}
+    known = {key for keys in SOURCE_KEYS.values() for key in keys} | {"source", "time"}
+    assert documented == known | {field.name for field in fields(StreamDefinition)} - {"name"}
 
 
 def commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -232,32 +240,37 @@ def test_yaml_and_json_examples_load(path: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def front_end(spark: SparkSession) -> FrontEnd:
-    """A front end that knows the stream of the SQL reference."""
+    """A front end that knows the streams of the SQL reference, which its first block lists."""
     from millstream.runtime.analyzer import SparkAnalyzer
 
-    found = re.search(r"^(\w+)\((.+)\)$", text_of("docs/sql.md"), flags=re.MULTILINE)
-    assert found
-    stream = Stream(found[1], parse_ddl(found[2]), "time", 0)
+    listed = re.findall(r"^(\w+)\((.+)\)$", blocks(ROOT / "docs" / "sql.md", "")[0], flags=re.MULTILINE)
+    streams = {name: Stream(name, parse_ddl(columns), "time", 0) for name, columns in listed}
+    assert sorted(streams) == ["ads", "clicks", "purchases"]
     analyzer = SparkAnalyzer(spark)
-    analyzer.register(stream)
-    return FrontEnd(analyzer, lambda: {stream.name: stream})
+    for stream in streams.values():
+        analyzer.register(stream)
+    return FrontEnd(analyzer, lambda: streams)
 
 
 def test_sql_examples_compile(front_end: FrontEnd) -> None:
-    examples = blocks(ROOT / "docs" / "sql.md", "sql")
-    assert len(examples) > 10
+    examples = [example for path in PAGES for example in blocks(path, "sql")]
+    assert len(examples) > 20
     for example in examples:
         front_end.compile(example)
 
 
 def refused_examples() -> list[tuple[str, str]]:
+    """The examples of both tables; those of joins stand after the sources that their section shows."""
     section = text_of("docs/sql.md").partition("\n## What is refused\n")[2].partition("\n## ")[0]
-    return [(row[1].strip("`"), row[2].strip("`")) for row in table_rows(section)[1:]]
+    plain, _, joins = section.partition("\n### Inside joins\n")
+    [(_, sources)] = FENCE.findall(joins)
+    found = [("", row) for row in table_rows(plain)[1:]] + [(sources, row) for row in table_rows(joins)[1:]]
+    return [(before + row[1].strip("`"), row[2].strip("`")) for before, row in found]
 
 
 def test_refused_examples_are_refused_with_their_code(front_end: FrontEnd) -> None:
     examples = refused_examples()
-    assert len(examples) > 20
+    assert len(examples) > 40
     for sql, code in examples:
         with pytest.raises(SqlError) as refusal:
             front_end.compile(sql)
@@ -266,8 +279,11 @@ def test_refused_examples_are_refused_with_their_code(front_end: FrontEnd) -> No
 
 
 def test_queries_of_other_pages_compile_where_they_read_purchases(front_end: FrontEnd) -> None:
-    """Texts in YAML and in calls of create_query; those that are shown as mistakes name a column that is none."""
-    texts = [q["sql"] for path in PAGES for b in blocks(path, "yaml") for q in yaml.safe_load(b).get("queries", ())]
+    """Texts in YAML, in calls of create_query and on the command line; those that are shown as mistakes name a column
+    that is none."""
+    shown = "\n".join(block for path in PAGES for block in blocks(path, ""))
+    texts = re.findall(r"millstream query create[^\"]*\"([^\"]+)\"", shown)
+    texts += [q["sql"] for path in PAGES for b in blocks(path, "yaml") for q in yaml.safe_load(b).get("queries", ())]
     for path in PAGES:
         for block in blocks(path, "python"):
             calls = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)]

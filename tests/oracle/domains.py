@@ -59,10 +59,15 @@ def moment_literal(micros: int, kind: str = "timestamp") -> str:
     return f"{kind.upper()} '{moment:%Y-%m-%d %H:%M:%S.%f}'" if moment.year > 999 else f"{kind.upper()} '1000-01-01'"
 
 
-def _integer(name: str, kind: str, arrow: pa.DataType, size: int, extremes: float, nulls: float) -> Domain:
+def _integer(
+    name: str, kind: str, arrow: pa.DataType, size: int, extremes: float, nulls: float, hot: float = 0.0
+) -> Domain:
+    """Integers up to ``size``; one value in ``hot`` of the rows, and the largest there are in ``extremes`` of them."""
     limit = int(INTEGER_BOUND[kind])
 
     def draw(rng: Random) -> object:
+        if hot and rng.random() < hot:
+            return size // 2
         if rng.random() < extremes:
             return rng.choice((-limit, limit - 1, 1 - limit))
         return rng.randint(-size, size)
@@ -162,8 +167,9 @@ def _moments(name: str, nulls: float) -> Domain:
     )
 
 
-def random_domains(rng: Random) -> tuple[Domain, ...]:
-    """The columns of one stream, beside its event time: one or two of every ordinary type."""
+def random_domains(rng: Random, hot: float = 0.0) -> tuple[Domain, ...]:
+    """The columns of one stream, beside its event time: one or two of every ordinary type. ``hot`` is the share of
+    rows that have the same ``u``."""
 
     def nulls() -> float:
         return rng.choice((0.0, 0.05, 0.05, 0.3))
@@ -172,7 +178,7 @@ def random_domains(rng: Random) -> tuple[Domain, ...]:
     specials = rng.choice((0.0, 0.0, 0.05, 0.2))
     return (
         _strings("k", KEYS[: rng.randint(1, len(KEYS))], rng.choice((0.0, 1.0, 2.5)), nulls()),
-        _integer("u", "int", pa.int32(), rng.choice((1, 5, 40)), 0.0, nulls()),
+        _integer("u", "int", pa.int32(), rng.choice((1, 5, 40)), 0.0, nulls(), hot),
         _integer("n", "int", pa.int32(), 100, extremes, nulls()),
         _integer("tiny", "tinyint", pa.int8(), 9, extremes, nulls()),
         _integer("s", "smallint", pa.int16(), 50, extremes, nulls()),

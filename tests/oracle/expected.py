@@ -3,6 +3,9 @@
 Micro-batch b holds the rows ``b * batch_rows …``; W(b) is the watermark before it. A row of batch b counts in a window
 that ends at E iff W(b) < E. A query deleted at m has fired the windows with E <= W(m), and no others; one that lives to
 the end is flushed.
+
+A row of a join counts in a window if it does so on its own stream, so windows are made, and late rows left out, for
+each source by itself. A join deleted at m has fired the windows with E <= W(m) of all its streams.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from .queries import QueryCase
+from .queries import END, QueryCase
 from .streams import StreamCase
-from .workload import Workload
+from .workload import Case, Workload
+
+Marks = list[int | None]
 
 # One thread for each core: planning of one query overlaps with the run of another.
 THREADS = 2
@@ -29,6 +34,7 @@ SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -61,13 +67,9 @@ class Oracle:
         return self.spark.createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
 
     def expected(self, workload: Workload) -> dict[str, Expected]:
-        with self._views(workload):
-            marks = {stream.name: stream.watermarks(workload.rounds) for stream in workload.streams}
-            with ThreadPoolExecutor(THREADS) as threads:
-                answers = threads.map(
-                    lambda q: self._answer(q, workload.stream(q.stream), marks[q.stream]), workload.queries
-                )
-                return dict(zip((q.id for q in workload.queries), answers, strict=True))
+        with self._views(workload), ThreadPoolExecutor(THREADS) as threads:
+            answers = threads.map(lambda query: self._answer(query, workload), workload.queries)
+            return dict(zip((q.id for q in workload.queries), answers, strict=True))
 
     @contextmanager
     def _views(self, workload: Workload) -> Iterator[None]:
@@ -91,22 +93,45 @@ class Oracle:
             for name in names:
                 self.spark.catalog.dropTempView(name)
 
-    def _answer(self, query: QueryCase, stream: StreamCase, marks: list[int | None]) -> Expected:
-        late = late_rows(query, stream, marks)
-        twin = query.twin(cut_source(query, stream), tuple(stream.table.column_names), on_time() if late else None)
+    def _answer(self, query: Case, workload: Workload) -> Expected:
+        streams = [workload.stream(name) for name in query.streams]
+        marks = [stream.watermarks(workload.rounds) for stream in streams]
+        late = [len(late_rows(query, stream, known)) for stream, known in zip(streams, marks, strict=True)]
+        twin = self._twin(query, streams, late)
         schema = to_arrow_schema(self.spark.sql(query.sql).schema, timezone="UTC")
         answer = self.spark.sql(twin).toArrow()
         windows = None
         if query.window:
-            answer = due(answer, query, marks)
-            windows = pc.count_distinct(answer.column("e")).as_py()
-            answer = answer.drop_columns(["e"])
+            answer = self.due(answer, query, marks)
+            windows = pc.count_distinct(answer.column(END)).as_py()
+            answer = answer.drop_columns([END])
         if [f.type for f in answer.schema] != [f.type for f in schema]:
             raise TwinMismatch(f"{query.sql}\n{schema}\n{twin}\n{answer.schema}")
-        return Expected(answer.rename_columns(schema.names), windows, len(late), twin)
+        return Expected(answer.rename_columns(schema.names), windows, sum(late), twin)
+
+    def _twin(self, query: Case, streams: list[StreamCase], late: list[int]) -> str:
+        if isinstance(query, QueryCase):
+            [stream] = streams
+            columns = tuple(stream.table.column_names)
+            return query.twin(cut_source(query, stream), columns, on_time("__window") if late[0] else None)
+        sources = {stream.name: cut_source(query, stream) for stream in streams}
+        return query.twin(sources, {s.name: on_time("w") if n else None for s, n in zip(streams, late, strict=True)})
+
+    def due(self, answer: pa.Table, query: Case, marks: list[Marks]) -> pa.Table:
+        """The windows that fire: all of a query that lives to the end, those closed by its batches of a deleted one."""
+        if query.delete_at is None:
+            return answer
+        closed = [known[query.delete_at] for known in marks]
+        if None in closed:
+            return answer.slice(0, 0)
+        return answer.filter(pc.less_equal(answer.column(END).cast(pa.int64()), self.last_end(closed)))
+
+    def last_end(self, closed: list[int | None]) -> int:
+        """The last window of a deleted query, given what each stream has closed."""
+        return min(mark for mark in closed if mark is not None)
 
 
-def cut_source(query: QueryCase, stream: StreamCase) -> str:
+def cut_source(query: Case, stream: StreamCase) -> str:
     """The rows of the query's batches; rows without event time are dead letters, no query's input."""
     conditions = [f"`{stream.time_name}` IS NOT NULL", f"__batch >= {query.create_at}"]
     if query.delete_at is not None:
@@ -114,21 +139,11 @@ def cut_source(query: QueryCase, stream: StreamCase) -> str:
     return f"(SELECT * FROM {stream.name}_rows WHERE {' AND '.join(conditions)})"
 
 
-def on_time() -> str:
-    return "__watermark IS NULL OR __watermark < __window.end"
+def on_time(window: str) -> str:
+    return f"__watermark IS NULL OR __watermark < {window}.end"
 
 
-def due(answer: pa.Table, query: QueryCase, marks: list[int | None]) -> pa.Table:
-    """The windows that fire: all of a query that lives to the end, those closed by its batches of a deleted one."""
-    if query.delete_at is None:
-        return answer
-    mark = marks[query.delete_at]
-    if mark is None:
-        return answer.slice(0, 0)
-    return answer.filter(pc.less_equal(answer.column("e").cast(pa.int64()), mark))
-
-
-def late_rows(query: QueryCase, stream: StreamCase, marks: list[int | None]) -> set[int]:
+def late_rows(query: Case, stream: StreamCase, marks: Marks) -> set[int]:
     """Rows (by place) of the cut that lie in some window of the query that was closed already."""
     late: set[int] = set()
     if query.window is None:
@@ -146,4 +161,4 @@ def late_rows(query: QueryCase, stream: StreamCase, marks: list[int | None]) -> 
 def late_rows_of_stream(stream: StreamCase, workload: Workload) -> int:
     """Rows that were late for some query; each counts once."""
     marks = stream.watermarks(workload.rounds)
-    return len(set().union(*(late_rows(q, stream, marks) for q in workload.queries if q.stream == stream.name)))
+    return len(set().union(*(late_rows(q, stream, marks) for q in workload.queries if stream.name in q.streams)))

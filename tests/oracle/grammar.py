@@ -6,16 +6,18 @@ other second one differ in literals, window and life only, as the queries of use
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
 from .expressions import Expressions, Leaf, Sql, arithmetic, fits, same, summable
 from .numeric import FLOATS, INTEGERS, NUMBERS, UNKNOWN, Range, adjust
-from .queries import MILLISECOND, WINDOW, Item, QueryCase, WindowCase
+from .queries import MILLISECOND, WINDOW, Item, QueryCase, RankingCase, WindowCase
 from .streams import MOST_ROWS, StreamCase
 
 COMMON_KEYS = ("k", "u", "flag", "few", "tiny")
+DIRECTIONS = ("", "DESC", "DESC", "ASC NULLS LAST", "DESC NULLS FIRST")
 # Window slides in milliseconds.
 SIZES = (
     100, 250, 500, 1_000, 1_500, 2_000, 3_000, 5_000, 7_000, 10_000, 30_000, 60_000, 90_000, 300_000, 600_000,
@@ -26,12 +28,20 @@ SIZES = (
 def random_query(shape: Random, constants: Random, id: str, stream: StreamCase, rounds: int) -> QueryCase:
     windowed = shape.random() < 0.85
     query = _aggregation(shape, constants, id, stream) if windowed else _filter(shape, constants, id, stream)
-    create_at = constants.randrange(rounds) if constants.random() < 0.4 else 0
-    deleted = create_at + 1 < rounds and constants.random() < 0.35
+    create_at, delete_at = life(constants, rounds)
+    return replace(query, create_at=create_at, delete_at=delete_at, layout=random_layout(shape))
+
+
+def life(rng: Random, rounds: int) -> tuple[int, int | None]:
+    """From which batch on a query lives, and up to which."""
+    create_at = rng.randrange(rounds) if rng.random() < 0.4 else 0
+    deleted = create_at + 1 < rounds and rng.random() < 0.35
     # Rather late: a query that is deleted early has hardly closed a window.
-    delete_at = max(constants.randrange(create_at + 1, rounds) for _ in range(2)) if deleted else None
-    layout = shape.choice(("line", "line", "line", "lines", "comment", "lower"))
-    return replace(query, create_at=create_at, delete_at=delete_at, layout=layout)
+    return create_at, max(rng.randrange(create_at + 1, rounds) for _ in range(2)) if deleted else None
+
+
+def random_layout(rng: Random) -> str:
+    return rng.choice(("line", "line", "line", "lines", "comment", "lower"))
 
 
 def _spelled(rng: Random, stream: StreamCase) -> list[Leaf]:
@@ -47,7 +57,7 @@ def _filter(shape: Random, constants: Random, id: str, stream: StreamCase) -> Qu
     leaves = _spelled(shape, stream)
     where = Expressions(shape, leaves, constants).predicate(3) if shape.random() < 0.9 else None
     loose = Expressions(shape, leaves, constants, stable=False)
-    items = _named(shape, [loose.value(3) for _ in range(shape.randint(1, 5))])
+    items = named(shape, [loose.value(3) for _ in range(shape.randint(1, 5))])
     if shape.random() < 0.15:
         items = (Item(same("*", "star")),)
     return QueryCase(id, stream.name, stream.time, items, where, None, (), None, 0, None)
@@ -59,13 +69,14 @@ def _aggregation(shape: Random, constants: Random, id: str, stream: StreamCase) 
     asked = _popular(leaves, stream) if shape.random() < 0.5 else leaves
     rows = Expressions(shape, asked, constants)
     where = rows.predicate(shape.randint(0, 3)) if shape.random() < 0.75 else None
-    keys = _keys(shape, rows, leaves)
+    keys = random_keys(shape, rows, leaves)
     loose = Expressions(shape, asked, constants, stable=False)
-    aggregates = [_aggregate(shape, rows, loose) for _ in range(shape.randint(1, 4))]
-    results = [Leaf(a, _constants(a)) for a in (*aggregates, *keys)] + _window_leaves(stream)
+    aggregates = [random_aggregate(shape, rows, loose) for _ in range(shape.randint(1, 4))]
+    results = [Leaf(a, constants_near(a)) for a in (*aggregates, *keys)] + _window_leaves(stream)
     stable = Expressions(shape, results, constants)
-    items = _items(shape, keys, aggregates, results, stable)
+    items = random_items(shape, keys, aggregates, results, stable, Sql("window", WINDOW, "window"))
     having = stable.predicate(shape.randint(0, 2)) if shape.random() < 0.25 else None
+    items, ranking = random_ranking(shape, items, keys) if shape.random() < 0.1 else (items, None)
     return QueryCase(
         id,
         stream.name,
@@ -81,10 +92,11 @@ def _aggregation(shape: Random, constants: Random, id: str, stream: StreamCase) 
         window_place=shape.choice((0, len(keys), shape.randint(0, len(keys)))),
         window_word=shape.choice(("window", "window", "window", "WINDOW", "`window`", "window ")),
         inner=rows.predicate(1) if shape.random() < 0.08 else None,
+        ranking=ranking,
     )
 
 
-def _keys(rng: Random, rows: Expressions, leaves: list[Leaf]) -> tuple[Sql, ...]:
+def random_keys(rng: Random, rows: Expressions, leaves: list[Leaf]) -> tuple[Sql, ...]:
     count = rng.choices((0, 1, 2, 3), (20, 50, 20, 10))[0]
     common = [leaf.sql for leaf in leaves if leaf.sql.engine.lower().split(".")[-1] in COMMON_KEYS]
     keys: list[Sql] = []
@@ -97,25 +109,26 @@ def _keys(rng: Random, rows: Expressions, leaves: list[Leaf]) -> tuple[Sql, ...]
     return tuple(keys)
 
 
-def _aggregate(rng: Random, rows: Expressions, loose: Expressions) -> Sql:
+def random_aggregate(rng: Random, rows: Expressions, loose: Expressions, most: int = MOST_ROWS) -> Sql:
+    """An aggregate of at most so many rows."""
     function = rng.choice(("count", "COUNT", "sum", "SUM", "min", "max", "avg", "AVG", "Sum"))
     if function.lower() == "count" and rng.random() < 0.6:
-        return same(f"{function}({rng.choice('**1')})", "bigint", Range(0, MOST_ROWS))
+        return same(f"{function}({rng.choice('**1')})", "bigint", Range(0, most))
     argument = (loose if rng.random() < 0.3 else rows).value(rng.choice((0, 0, 1, 2)))
     if function.lower() in ("sum", "avg"):
         while not summable(argument):
             argument = rows.number(rng.choice((0, 0, 1, 2)))
-    return _aggregated(function, argument)
+    return _aggregated(function, argument, most)
 
 
-def _aggregated(function: str, a: Sql) -> Sql:
+def _aggregated(function: str, a: Sql, most: int) -> Sql:
     engine, name = f"{function}({a.engine})", function.lower()
     if name == "count":
-        return Sql(engine, f"count({a.twin})", "bigint", Range(0, MOST_ROWS))
+        return Sql(engine, f"count({a.twin})", "bigint", Range(0, most))
     if name in ("min", "max"):
         return replace(a, engine=engine, twin=f"{name}({a.twin})")
-    exact = a.stable and (a.type == "decimal" or (name == "sum" and a.type in INTEGERS) or a.range.adds_exactly)
-    total = Range(a.range.fraction, a.range.bound * MOST_ROWS)
+    exact = a.stable and (a.type == "decimal" or (name == "sum" and a.type in INTEGERS) or a.range.adds_exactly(most))
+    total = Range(a.range.fraction, a.range.bound * most)
     if name == "avg":
         kind, digits = (
             ("decimal", adjust(a.digits[0] + 4, a.digits[1] + 4)) if a.type == "decimal" else ("double", (0, 0))
@@ -130,7 +143,7 @@ def _aggregated(function: str, a: Sql) -> Sql:
     return Sql(engine, twin, "bigint", Range(0, min(total.bound, 2.0**63)), stable=exact)
 
 
-def _constants(a: Sql) -> Callable[[Random], str]:
+def constants_near(a: Sql) -> Callable[[Random], str]:
     def constant(rng: Random) -> str:
         if a.type in NUMBERS:
             return rng.choice(
@@ -152,17 +165,18 @@ def _window_leaves(stream: StreamCase) -> list[Leaf]:
     return [Leaf(part, lambda rng: stream.moment_constant(rng)) for part in parts]
 
 
-def _items(
-    rng: Random, keys: tuple[Sql, ...], aggregates: list[Sql], results: list[Leaf], stable: Expressions
+def random_items(
+    rng: Random, keys: tuple[Sql, ...], aggregates: list[Sql], results: list[Leaf], stable: Expressions, window: Sql
 ) -> tuple[Item, ...]:
+    """Columns over groups; the last two of ``results`` are the bounds of the window."""
     shown = [key for key in keys if rng.random() < 0.85] + aggregates
     if rng.random() < 0.35:
-        shown.append(Sql("window", WINDOW, "window"))
+        shown.append(window)
     shown += [leaf.sql for leaf in results[-2:] if rng.random() < 0.35]
     for _ in range(rng.choice((0, 0, 1, 2))):
         shown.append(_over_aggregates(rng, stable, aggregates))
     rng.shuffle(shown)
-    return _named(rng, shown)
+    return named(rng, shown)
 
 
 def _over_aggregates(rng: Random, stable: Expressions, aggregates: list[Sql]) -> Sql:
@@ -176,18 +190,42 @@ def _over_aggregates(rng: Random, stable: Expressions, aggregates: list[Sql]) ->
     return stable.value(2)
 
 
-def _named(rng: Random, shown: list[Sql]) -> tuple[Item, ...]:
+def named(rng: Random, shown: list[Sql]) -> tuple[Item, ...]:
     """Some with alias, some with Spark's automatic name; but no two columns of the same name."""
     seen: set[str] = set()
     items = []
     for place, sql in enumerate(shown):
-        text = sql.engine.lower().replace("(*)", "(1)")
+        # Spark leaves out of a name where a column comes from.
+        text = re.sub(r"\b\w+\.", "", sql.engine.lower().replace("(*)", "(1)"))
         alias = rng.choice((f"c{place}", f"`column {place}`", f"Total{place}")) if rng.random() < 0.5 else None
         if text in seen and alias is None:
             continue
         seen.add(text)
         items.append(Item(sql, alias))
     return tuple(items)
+
+
+def random_ranking(
+    rng: Random, items: tuple[Item, ...], keys: tuple[Sql, ...]
+) -> tuple[tuple[Item, ...], RankingCase | None]:
+    """A ranking of groups, and their columns, all of which have names then. Rows of one rank are any engine's choice,
+    so that ``row_number`` orders by all keys."""
+    places = [place for place, item in enumerate(items) if item.sql.stable and item.sql.type != "window"]
+    if not places:
+        return items, None
+    of_keys = [place for place in places if items[place].sql in keys]
+    orders = rng.sample(places, min(len(places), rng.choice((1, 1, 2))))
+    partition = tuple(rng.sample(of_keys, 1)) if len(of_keys) > 1 and rng.random() < 0.4 else ()
+    functions = ["rank", "dense_rank"]
+    if {items[place].sql for place in of_keys} == set(keys):
+        functions.append("row_number")
+    function = rng.choice(functions)
+    if function == "row_number":
+        orders += [place for place in of_keys if place not in orders]
+    directed = tuple((place, rng.choice(DIRECTIONS)) for place in orders)
+    aliased = tuple(replace(item, alias=item.alias or f"g{place}") for place, item in enumerate(items))
+    form = rng.choice(("qualify", "qualify", "column", "subquery"))
+    return aliased, RankingCase(function, partition, directed, rng.randint(1, 4), form)
 
 
 def _window(rng: Random, stream: StreamCase) -> WindowCase:

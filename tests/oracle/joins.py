@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from .expressions import Sql
-from .queries import Item, RankingCase, WindowCase, end_of, grouping_text, laid_out
+from .queries import END, Clauses, Item, RankingCase, WindowCase, grouping_text, laid_out
 
 # What the join kinds leave unmatched rows of: such a row has NULL for the other side.
 UNMATCHED = {"LEFT JOIN": "left", "RIGHT JOIN": "right", "FULL JOIN": "left right"}
@@ -39,7 +39,8 @@ class LegCase:
 
     def text(self, window: WindowCase) -> str:
         """What the user writes."""
-        columns = ["*", *(f"{item.sql.engine} AS {item.alias}" for item in self.extra), f"{window.call(self.time)} AS w"]
+        computed = [f"{item.sql.engine} AS {item.alias}" for item in self.extra]
+        columns = ["*", *computed, f"{window.call(self.time)} AS w"]
         where = f" WHERE {self.where.engine}" if self.where else ""
         return f"SELECT {', '.join(columns)} FROM {self.stream}{where}"
 
@@ -55,7 +56,8 @@ class LegCase:
 @dataclass(frozen=True, slots=True)
 class Joined:
     """``left kind right``, with the conditions in parts. ``tie`` are the windows that are equated, as SQL spells them;
-    with ``using`` the columns and the window are equated by name instead."""
+    with ``using`` the columns and the window are equated by name instead. A row of the left meets at most about
+    ``share`` of the right."""
 
     kind: str
     left: Tree
@@ -64,6 +66,7 @@ class Joined:
     conditions: tuple[Sql, ...] = ()
     tie: tuple[str, str] = ("", "")
     using: tuple[str, ...] = ()
+    share: float = 1.0
 
     def terms(self, side: Side, operator: str) -> list[str]:
         """The conjuncts of ON."""
@@ -156,24 +159,24 @@ class JoinCase:
             clauses.insert(0, ("WITH", ", ".join(f"{name} AS ({text})" for name, text in tables.items())))
         if self.ranking:
             names = [item.alias or "" for item in self.items]
-            clauses = self.ranking.ranked(clauses, names, [i.sql.engine for i in self.items], self.at, False)
+            clauses = self.ranking.ranked(clauses, names, [i.sql.engine for i in self.items], self.at)
         return laid_out(clauses, self.layout)
 
     def twin(self, sources: Mapping[str, str], on_time: Mapping[str, str | None]) -> str:
         """The text for plain Spark, over ``sources`` that have the rows of each stream's cut, and ``on_time`` that says
-        which of them count in a window ``w``, where some do not. The last column is the window's end."""
+        which of them count in a window ``w``, where some do not. The column ``__end`` is the window's end."""
         places = enumerate(self.items)
         items = [i.sql.twin if i.sql.engine.endswith("*") else f"{i.sql.twin} AS c{place}" for place, i in places]
         rows = [f"({leg.twin(self.window, sources[leg.stream], on_time[leg.stream])})" for leg in self.legs]
         groups = [*(key.twin for key in self.keys), self.at]
-        items.append(f"{self.at}.end AS {end_of(self.ranking)}")
+        items.append(f"{self.at}.end AS {END}")
         clauses = self._clauses(twin_side, rows, items, groups)
         if self.ranking:
             names = [f"c{place}" for place in range(len(self.items))]
-            clauses = self.ranking.ranked(clauses, names, [i.sql.twin for i in self.items], self.at, True)
+            clauses = self.ranking.ranked(clauses, names, [i.sql.twin for i in self.items], self.at, END)
         return laid_out(clauses, "line")
 
-    def _clauses(self, side: Side, sources: list[str], items: list[str], groups: list[str]) -> list[tuple[str, str]]:
+    def _clauses(self, side: Side, sources: list[str], items: list[str], groups: list[str]) -> Clauses:
         named = [f"{source} AS {leg.alias}" for source, leg in zip(sources, self.legs, strict=True)]
         where = [side(self.where)] if self.where else []
         if self.comma:
@@ -193,6 +196,6 @@ class JoinCase:
             return named[tree]
         left, right = self._joined(tree.left, named, side), self._joined(tree.right, named, side)
         right = right if isinstance(tree.right, int) else f"({right})"
-        if tree.using and self.operator == "=":
-            return f"{left} {tree.kind} {right} USING ({', '.join((*tree.using, 'w'))})"
+        if tree.using:
+            return f"{left} {tree.kind} {right} USING ({', '.join(tree.using)})"
         return f"{left} {tree.kind} {right} ON {' AND '.join(tree.terms(side, self.operator))}"

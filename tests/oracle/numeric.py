@@ -20,8 +20,7 @@ MAX_DIGITS = 38
 MIN_SCALE = 6
 INTEGER_BOUND = {"tinyint": 2.0**7, "smallint": 2.0**15, "int": 2.0**31, "bigint": 2.0**63}
 
-# Doubles hold 53 bits; twelve of them are left for adding up to 4096 rows.
-EXACT_SUM_BITS = 41
+DOUBLE_BITS = 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +30,10 @@ class Range:
     fraction: int | None
     bound: float
 
-    @property
-    def adds_exactly(self) -> bool:
-        """Whether sums of doubles of this range are the same in any order."""
-        return self.fraction is not None and self.fraction + math.log2(max(self.bound, 1.0)) <= EXACT_SUM_BITS
+    def adds_exactly(self, rows: int) -> bool:
+        """Whether sums of so many doubles of this range are the same in any order."""
+        bits = math.log2(max(self.bound, 1.0)) + math.log2(rows)
+        return self.fraction is not None and self.fraction + bits <= DOUBLE_BITS
 
     def plus(self, other: Range) -> Range:
         return Range(_both(self, other, max), self.bound + other.bound)

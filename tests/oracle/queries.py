@@ -10,6 +10,8 @@ from .expressions import Sql
 WINDOW = "@window"
 MILLISECOND = 1_000
 SECOND = 1_000_000
+# The column of a twin that has the window's end.
+END = "__end"
 UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second"), (1, "millisecond"))
 
 
@@ -42,6 +44,39 @@ class Item:
     alias: str | None = None
 
 
+Clauses = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class RankingCase:
+    """The first ranks of each window. Columns are places in SELECT: ``partition`` beside the window, and ``orders``
+    with their direction. ``form``: by QUALIFY, as a column that QUALIFY limits, or as a column of a subquery."""
+
+    function: str
+    partition: tuple[int, ...]
+    orders: tuple[tuple[int, str], ...]
+    limit: int
+    form: str = "qualify"
+
+    def ranked(self, clauses: Clauses, names: list[str], texts: list[str], window: str, *more: str) -> Clauses:
+        """The clauses of a query with the ranking; ``names`` and ``texts`` are its columns by name and as expressions,
+        ``more`` other columns to keep."""
+        over = self._over(names if self.form == "qualify" else texts, window)
+        if self.form == "qualify":
+            return [*clauses, ("QUALIFY", f"{over} <= {self.limit}")]
+        inner = [(word, f"{text}, {over} AS r" if word == "SELECT" else text) for word, text in clauses]
+        if self.form == "column":
+            return [*inner, ("QUALIFY", f"r <= {self.limit}")]
+        before, inner = ([inner[0]], inner[1:]) if inner[0][0] == "WITH" else ([], inner)
+        columns = ", ".join((*names, "r", *more))
+        return [*before, ("SELECT", columns), ("FROM", f"({laid_out(inner)})"), ("WHERE", f"r < {self.limit + 1}")]
+
+    def _over(self, columns: list[str], window: str) -> str:
+        partition = ", ".join((window, *(columns[place] for place in self.partition)))
+        orders = ", ".join(f"{columns[place]} {direction}".strip() for place, direction in self.orders)
+        return f"{self.function}() OVER (PARTITION BY {partition} ORDER BY {orders})"
+
+
 @dataclass(frozen=True, slots=True)
 class QueryCase:
     """A query in parts, with its life in batches; ``delete_at`` None means that it lives to the end."""
@@ -63,6 +98,16 @@ class QueryCase:
     # A condition of a subquery in FROM.
     inner: Sql | None = None
     layout: str = "line"
+    ranking: RankingCase | None = None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return (self.stream,)
+
+    @property
+    def bounds(self) -> list[float]:
+        """The size of the values behind each column."""
+        return [item.sql.range.bound for item in self.items] if self.items[0].sql.engine != "*" else []
 
     @property
     def sql(self) -> str:
@@ -75,46 +120,57 @@ class QueryCase:
         if self.where:
             clauses.append(("WHERE", self.where.engine))
         if self.window:
-            groups = [self._group(key) for key in self.keys]
+            groups = [grouping_text(key, self.items, self.grouping) for key in self.keys]
             groups.insert(self.window_place, self.window.call(self.time, self.window_word))
             clauses.append(("GROUP BY", ", ".join(groups)))
         if self.having:
             clauses.append(("HAVING", self.having.engine))
-        return _laid_out(clauses, self.layout)
-
-    def _group(self, key: Sql) -> str:
-        for place, item in enumerate(self.items, start=1):
-            if item.sql == key and self.grouping == "ordinal":
-                return str(place)
-            if item.sql == key and item.alias and self.grouping == "alias":
-                return item.alias
-        return key.engine
+        if self.ranking:
+            names = [item.alias or "" for item in self.items]
+            clauses = self.ranking.ranked(clauses, names, [i.sql.engine for i in self.items], "window")
+        return laid_out(clauses, self.layout)
 
     def twin(self, source: str, columns: tuple[str, ...], on_time: str | None) -> str:
         """The text for plain Spark over ``source``, the rows of the cut; columns are called ``c0``, ``c1``, …
 
-        A windowed twin has the window's end as last column, ``e``. Where rows are late, ``on_time`` is the condition on
+        A windowed twin has the window's end as column ``__end``. Where rows are late, ``on_time`` is the condition on
         ``__window`` that keeps a row in a window: then windows are made first, so that it applies to each of them.
         """
         texts = [c for i in self.items for c in ([f"`{c}`" for c in columns] if i.sql.engine == "*" else [i.sql.twin])]
-        texts = [f"{text} AS c{place}" for place, text in enumerate(texts)]
+        names = [f"c{place}" for place in range(len(texts))]
+        shown = [f"{text} AS {name}" for text, name in zip(texts, names, strict=True)]
         conditions = [condition.twin for condition in (self.inner, self.where) if condition]
         groups = [key.twin for key in self.keys]
         if self.window:
-            texts.append(f"{WINDOW}.end AS e")
+            shown.append(f"{WINDOW}.end AS {END}")
             call = self.window.call(self.time)
             if on_time:
                 source = f"(SELECT *, {call} AS __window FROM {source})"
                 conditions.insert(0, on_time)
             groups.append("__window" if on_time else call)
-        text = f"SELECT {', '.join(texts)} FROM {source} AS {self.stream}"
-        text += f" WHERE {' AND '.join(f'({c})' for c in conditions)}" if conditions else ""
-        text += f" GROUP BY {', '.join(groups)}" if self.window else ""
-        text += f" HAVING {self.having.twin}" if self.having else ""
-        return text.replace(WINDOW, "__window" if on_time else "window")
+        clauses = [("SELECT", ", ".join(shown)), ("FROM", f"{source} AS {self.stream}")]
+        if conditions:
+            clauses.append(("WHERE", " AND ".join(f"({c})" for c in conditions)))
+        if self.window:
+            clauses.append(("GROUP BY", ", ".join(groups)))
+        if self.having:
+            clauses.append(("HAVING", self.having.twin))
+        if self.ranking:
+            clauses = self.ranking.ranked(clauses, names, texts, WINDOW, END)
+        return laid_out(clauses).replace(WINDOW, "__window" if on_time else "window")
 
 
-def _laid_out(clauses: list[tuple[str, str]], layout: str) -> str:
+def grouping_text(key: Sql, items: tuple[Item, ...], grouping: str) -> str:
+    """A key in GROUP BY: by ordinal or alias where SELECT has it, else as it is."""
+    for place, item in enumerate(items, start=1):
+        if item.sql == key and grouping == "ordinal":
+            return str(place)
+        if item.sql == key and item.alias and grouping == "alias":
+            return item.alias
+    return key.engine
+
+
+def laid_out(clauses: Clauses, layout: str = "line") -> str:
     """One line, one line for each clause, with comments, or in lower case with a semicolon: all the same to Spark."""
     words = [f"{word.lower() if layout == 'lower' else word} {text}" for word, text in clauses]
     if layout == "comment":

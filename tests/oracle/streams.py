@@ -16,6 +16,8 @@ from .expressions import Leaf, Sql
 # A few streams are longer, so that more than one task of a job has rows; none has more than MOST_ROWS.
 ROWS = 400
 MOST_ROWS = 4096
+# Streams that are joined are shorter, since rows meet.
+JOINED_ROWS = 150
 MAX_BATCHES = 9
 BASES = (
     1_704_067_200_000_000,  # 2024-01-01
@@ -24,6 +26,8 @@ BASES = (
     -10_000_000,  # around 1970
     -2_208_988_800_000_000,  # 1900
 )
+# Columns that every stream of a family has: joins equate them by name.
+JOIN_KEYS = ("k", "u", "few", "tiny", "flag")
 # Mean distance of rows, in microseconds: streams of milliseconds to streams of days.
 GAPS = (997, 10_000, 50_000, 100_000, 250_000, 1_000_000, 60_000_000, 1_800_000_000)
 
@@ -91,6 +95,9 @@ class StreamCase:
         """The same stream, but only its first rows."""
         return replace(self, table=self.table.slice(0, max(rows, 1)))
 
+    def empty(self) -> StreamCase:
+        return replace(self, table=self.table.slice(0, 0))
+
     def without(self, first: int, count: int) -> StreamCase:
         """The same stream without ``count`` of its rows."""
         return replace(self, table=pa.concat_tables([self.table.slice(0, first), self.table.slice(first + count)]))
@@ -117,16 +124,43 @@ def quoted(name: str) -> str:
 
 def random_stream(rng: Random, name: str) -> StreamCase:
     rows = rng.randint(30, ROWS) if rng.random() < 0.95 else rng.randint(ROWS, MOST_ROWS)
-    batches = rng.choice((1, 2, 3, 4, 5, 6, MAX_BATCHES))
     base, gap = rng.choice(BASES), rng.choice(GAPS)
-    time, time_type = (
-        rng.choice(("ts", "time", "EventTime", "`event time`")),
-        rng.choice(("timestamp",) * 5 + ("timestamp_ntz",)),
-    )
+    return _drawn(rng, name, rows, base, gap, _time_type(rng), random_domains(rng))
+
+
+def random_family(rng: Random, count: int) -> list[StreamCase]:
+    """Streams that can be joined: about the same time, keys with common values, columns of their own."""
+    base, gap, time_type = rng.choice(BASES), rng.choice(GAPS), _time_type(rng)
+    mixed = rng.random() < 0.1
+    streams = []
+    for place in range(count):
+        rows = rng.randint(20, JOINED_ROWS)
+        domains = random_domains(rng, rng.choice((0.0, 0.0, 0.6)))
+        if place:
+            kept = {d.name for d in domains if d.name in JOIN_KEYS or rng.random() < 0.75}
+            domains = tuple(d for d in rng.sample(domains, len(domains)) if d.name in kept)
+        pace = rng.choice((0.5, 1.0, 1.0, 2.0)) if place else 1.0
+        begin = base + rng.choice((0, 0, rng.randrange(rows * gap)))
+        kind = _time_type(rng) if mixed else time_type
+        streams.append(_drawn(rng, f"s{place}", rows, begin, max(int(gap * pace), 1), kind, domains))
+    if count > 1 and rng.random() < 0.08:
+        streams[-1] = streams[-1].empty()
+    return streams
+
+
+def _time_type(rng: Random) -> str:
+    return rng.choice(("timestamp",) * 5 + ("timestamp_ntz",))
+
+
+def _drawn(
+    rng: Random, name: str, rows: int, base: int, gap: int, time_type: str, domains: tuple[Domain, ...]
+) -> StreamCase:
+    """``rows`` rows, ``gap`` apart on average, in batches, some of them out of order."""
+    batches = rng.choice((1, 2, 3, 4, 5, 6, MAX_BATCHES))
+    time = rng.choice(("ts", "time", "EventTime", "`event time`"))
     lateness = rng.choice((0, 0, 3, 20, 100)) * gap
     disorder = rng.choice((0.0, 0.5, 5.0, 30.0)) * gap
     missing = rng.choice((0.0, 0.0, 0.02))
-    domains = random_domains(rng)
     times = _event_times(rng, rows, base, gap, disorder, missing)
     columns = {d.name: _column(rng, d, rows) for d in domains}
     arrow_time = pa.timestamp("us", tz="UTC" if time_type == "timestamp" else None)

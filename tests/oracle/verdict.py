@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 
 from .compare import difference, rows_of
 from .expected import Expected, Oracle, late_rows_of_stream
-from .queries import QueryCase
 from .streams import StreamCase
-from .workload import Workload
+from .workload import Case, Workload
 
 # Runs a spec and writes answers and summary.json into a folder, as ``millstream.replay`` does.
 Engine = Callable[[dict[str, Any], Path], object]
@@ -50,7 +49,7 @@ def mismatches(workload: Workload, oracle: Oracle, engine: Engine) -> list[Misma
     return found
 
 
-def _about_query(query: QueryCase, expected: Expected, out: Path, summary: dict[str, Any]) -> list[str]:
+def _about_query(query: Case, expected: Expected, out: Path, summary: dict[str, Any]) -> list[str]:
     entry = summary["queries"].get(query.id)
     if entry is None:
         return ["summary.json does not name the query"]
@@ -59,8 +58,7 @@ def _about_query(query: QueryCase, expected: Expected, out: Path, summary: dict[
     path = out / f"{query.id}.parquet"
     if not path.exists():
         return [f"no file {path.name}"]
-    bounds = [item.sql.range.bound for item in query.items] if query.items[0].sql.engine != "*" else []
-    wrong = difference(expected.table, pq.ParquetFile(path).read(), bounds)
+    wrong = difference(expected.table, pq.ParquetFile(path).read(), query.bounds)
     texts = [str(wrong)] if wrong else []
     facts = {"answer_rows": expected.table.num_rows, "late_rows": expected.late_rows, "windows_fired": expected.windows}
     for name, value in facts.items():
@@ -98,9 +96,9 @@ def report(original: Workload, smallest: Workload, found: list[Mismatch], oracle
     return "\n".join(lines)
 
 
-def _about(query: QueryCase, workload: Workload) -> list[str]:
+def _about(query: Case, workload: Workload) -> list[str]:
     until = "the end" if query.delete_at is None else f"batch {query.delete_at - 1}"
-    marks = workload.stream(query.stream).watermarks(workload.rounds)
+    marks = {name: workload.stream(name).watermarks(workload.rounds) for name in query.streams}
     return [
         f"{query.id}: {query.sql}",
         f"sees batch {query.create_at} to {until}; watermarks before each batch: {marks}",
@@ -110,7 +108,7 @@ def _about(query: QueryCase, workload: Workload) -> list[str]:
 def _input(stream: StreamCase, workload: Workload) -> list[str]:
     texts = " ".join(q.sql for q in workload.queries)
     named = [n for n in stream.table.column_names if re.search(rf"\b{re.escape(n)}\b", texts, re.IGNORECASE)]
-    names = stream.table.column_names if "SELECT *" in texts else named
+    names = stream.table.column_names if "SELECT * FROM" in texts else named
     rows = rows_of(stream.table.select(names))
     head = f"stream {stream.name}: {stream.rows} rows, batches of {stream.batch_rows}, lateness {stream.lateness} µs"
     return [

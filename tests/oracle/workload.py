@@ -15,10 +15,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from .grammar import random_query
+from .join_grammar import random_join
+from .joins import JoinCase
 from .queries import MILLISECOND, QueryCase
-from .streams import StreamCase, random_stream
+from .streams import StreamCase, random_family, random_stream
 
 QUERIES = 20
+# The share of workloads whose streams are joined, and of joins among their queries.
+JOINED = 0.5
+JOINS = 0.55
+
+Case = QueryCase | JoinCase
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,7 +34,7 @@ class Workload:
 
     token: str
     streams: tuple[StreamCase, ...]
-    queries: tuple[QueryCase, ...]
+    queries: tuple[Case, ...]
 
     @classmethod
     def from_seed(
@@ -40,17 +47,26 @@ class Workload:
         only: str | None = None,
     ) -> Workload:
         """``rows`` keeps the first rows of each stream, ``batches`` cuts them otherwise, ``only`` keeps one query."""
-        count = Random(f"{seed}/streams").choices((1, 2), (85, 15))[0]
-        streams = [random_stream(Random(f"{seed}/stream/{i}"), f"s{i}") for i in range(count)]
-        # All streams have batches of one size; the second of two mostly ends earlier, and the first goes on beside it.
-        batch_rows = streams[0].batch_rows
-        streams = [
-            replace(s, batch_rows=batch_rows) for s in (streams[0], *(s.keeping(s.rows // 2) for s in streams[1:]))
-        ]
+        joined = Random(f"{seed}/joined").random() < JOINED
+        streams = cls._family(seed) if joined else cls._streams(seed)
         rounds = max(s.batches for s in streams)
-        drawn = [cls._query(seed, i, streams, rounds) for i in range(queries)]
+        drawn = [cls._query(seed, i, streams, rounds, joined) for i in range(queries)]
         workload = cls(cls._token(seed, rows, queries, batches, only), tuple(streams), tuple(drawn))
         return workload.kept(rows, only).rebatched(batches)
+
+    @staticmethod
+    def _streams(seed: int) -> list[StreamCase]:
+        """All streams have batches of one size; the second of two mostly ends earlier, and the first goes on beside
+        it."""
+        count = Random(f"{seed}/streams").choices((1, 2), (85, 15))[0]
+        first, *others = [random_stream(Random(f"{seed}/stream/{i}"), f"s{i}") for i in range(count)]
+        return [first, *(replace(s.keeping(s.rows // 2), batch_rows=first.batch_rows) for s in others)]
+
+    @staticmethod
+    def _family(seed: int) -> list[StreamCase]:
+        rng = Random(f"{seed}/family")
+        streams = random_family(rng, rng.choices((1, 2, 3), (15, 45, 40))[0])
+        return [replace(s, batch_rows=streams[0].batch_rows) for s in streams]
 
     def kept(self, rows: int | None, only: str | None) -> Workload:
         streams = self.streams if rows is None else tuple(s.keeping(rows) for s in self.streams)
@@ -73,12 +89,15 @@ class Workload:
         return replace(self, queries=tuple(fitted))
 
     @staticmethod
-    def _query(seed: int, place: int, streams: list[StreamCase], rounds: int) -> QueryCase:
+    def _query(seed: int, place: int, streams: list[StreamCase], rounds: int, joined: bool) -> Case:
         """Some queries are earlier ones with other constants."""
         constants = Random(f"{seed}/constants/{place}")
         like = constants.randrange(place) if place and constants.random() < 0.3 else place
         shape = Random(f"{seed}/query/{like}")
-        return random_query(shape, constants, f"q{place:02}", shape.choice(streams), rounds)
+        id = f"q{place:02}"
+        if joined and shape.random() < JOINS:
+            return random_join(shape, constants, id, streams, rounds)
+        return random_query(shape, constants, id, shape.choice(streams), rounds)
 
     @staticmethod
     def _token(seed: int, rows: int | None, queries: int, batches: int | None, only: str | None) -> str:
@@ -130,7 +149,7 @@ def _lateness(stream: StreamCase) -> str:
     return f"{stream.lateness // MILLISECOND} milliseconds"
 
 
-def _entry(query: QueryCase) -> dict[str, Any]:
+def _entry(query: Case) -> dict[str, Any]:
     entry: dict[str, Any] = {"id": query.id, "sql": query.sql}
     if query.create_at:
         entry["create_at_batch"] = query.create_at

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from millstream.engine.cursor import END, NEWEST
+from millstream.engine.explanation import Explanation, Joined, Source, draw
 from millstream.engine.status import Answer, AnswerPage, EngineStatus, QueryRequest, QueryStatus, StreamStatus
 from millstream.errors import CatalogError, MillstreamError, Position, SqlError
 
@@ -46,6 +48,28 @@ def answer(query: str, number: int) -> Answer:
     return Answer(query, start, start + timedelta(seconds=4), number == 0, None, table, f"c{number + 1}", 2)
 
 
+def pieces(query: str, number: int) -> list[Answer]:
+    """The same answer, of five rows, in pieces of two; cursors have the engine's form where they are inside."""
+    whole = answer(query, number)
+    tables = [whole.table, whole.table, whole.table.slice(0, 1)]
+    cursors = [f"{number}.0.2", f"{number}.0.4", f"{number}.1"]
+    return [
+        replace(whole, table=table, cursor=cursor, total_rows=5, offset=2 * place)
+        for place, (table, cursor) in enumerate(zip(tables, cursors, strict=True))
+    ]
+
+
+def explanation(query: str) -> Explanation:
+    """A join of purchases and ads, alone on one stream and with seven others on the other."""
+    left = Source("purchases", "p", "price > 10", ("user_id",), (), "g-1", 2, 0, (), 2, 1, 3, 3, 900, 40, 120, 12)
+    others = ("q-1", "q-2", "q-3", "q-4", "q-5")
+    right = Source("ads", "a", None, ("user_id",), ("cost",), "g-2", 9, 7, others, 4, 0, 3, 3, 800, 90, 300, 30)
+    join = Joined("inner", ("p.user_id = a.user_id",), 0, 1, 3600, 3420)
+    span = (START, START + timedelta(seconds=4))
+    about = Explanation(query, "SELECT …", "running", "windows of 4 s", None, (left, right), join, 2, span, 10, 31000)
+    return replace(about, tree=draw(about))
+
+
 @dataclass
 class FakeQuery:
     engine: FakeEngine
@@ -57,16 +81,26 @@ class FakeQuery:
         return self.state
 
     def read(self, cursor: str | None = None, limit: int = 100, wait: float = 0.0) -> AnswerPage:
-        if cursor and not cursor.startswith("c"):
-            raise MillstreamError("BAD_CURSOR", f"no cursor {cursor!r}")
-        seen = int(cursor[1:]) if cursor else 0
+        seen = self._seen(cursor)
         deadline = time.monotonic() + wait
         with self.engine.changed:
             while len(self.log) <= seen and self.state.state == "running" and time.monotonic() < deadline:
                 self.engine.changed.wait(deadline - time.monotonic())
             found = self.log[seen : seen + limit]
-        after = f"c{seen + len(found)}"
+        after = found[-1].cursor if found else f"c{seen}"
         return AnswerPage(found, after, self.state.state == "deleted" and seen + len(found) == len(self.log))
+
+    def _seen(self, cursor: str | None) -> int:
+        """How many answers, or pieces of them, lie before a cursor."""
+        known = [one.cursor for one in self.log]
+        if cursor in known:
+            return known.index(cursor) + 1
+        if cursor in (NEWEST, END):
+            newest = [at for at, one in enumerate(self.log) if not one.offset]
+            return newest[-1] if newest and cursor == NEWEST else len(self.log)
+        if cursor and not cursor.startswith("c"):
+            raise MillstreamError("BAD_CURSOR", f"no cursor {cursor!r}")
+        return int(cursor[1:]) if cursor else 0
 
 
 class FakeEngine:
@@ -121,6 +155,16 @@ class FakeEngine:
             query.log.extend(answer(id, len(query.log)) for _ in range(windows))
             query.state = replace(query.state, windows=len(query.log), answer_rows=2 * len(query.log))
             self.changed.notify_all()
+
+    def fire_pieces(self, id: str) -> None:
+        """Publish an answer that comes in pieces."""
+        with self.changed:
+            query = self.known[id]
+            query.log.extend(pieces(id, len(query.log)))
+            self.changed.notify_all()
+
+    def explain(self, id: str) -> Explanation:
+        return explanation(self.query(id).id)
 
     def delete_queries(self, ids: Sequence[str]) -> list[QueryStatus | MillstreamError]:
         return [self._delete(id) for id in ids]

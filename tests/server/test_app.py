@@ -120,6 +120,8 @@ def test_answers_as_json(http: httpx.Client, engine: FakeEngine) -> None:
                 "partial": True,
                 "batch": None,
                 "cursor": "c1",
+                "total_rows": 2,
+                "offset": 0,
                 "rows": [
                     {"gem_pack": 1, "revenue": "10.50", "mean": "NaN"},
                     {"gem_pack": 2, "revenue": None, "mean": 1.5},
@@ -129,6 +131,43 @@ def test_answers_as_json(http: httpx.Client, engine: FakeEngine) -> None:
         "cursor": "c1",
         "finished": False,
     }
+
+
+@pytest.mark.parametrize("accept", ["application/json", ARROW_STREAM])
+def test_a_large_answer_comes_in_pieces_and_resumes_between_them(
+    http: httpx.Client, client: Client, engine: FakeEngine, accept: str
+) -> None:
+    client.create_query(SQL, id="q")
+    engine.fire_pieces("q")
+    found: list[tuple[int, int, int]] = []
+    cursor = ""
+    while True:
+        if accept == ARROW_STREAM:
+            page = client.read("q", cursor or None, limit=1)
+            found += [(a.offset, a.table.num_rows, a.total_rows) for a in page.answers]
+            answers, cursor = list(page.answers), page.cursor
+        else:
+            body = http.get("/v1/queries/q/answers", params={"limit": 1, "cursor": cursor}).json()
+            found += [(a["offset"], len(a["rows"]), a["total_rows"]) for a in body["answers"]]
+            answers, cursor = body["answers"], body["cursor"]
+        if not answers:
+            break
+    assert found == [(0, 2, 5), (2, 2, 5), (4, 1, 5)]
+
+
+def test_words_stand_for_cursors(client: Client, engine: FakeEngine) -> None:
+    client.create_query(SQL, id="q")
+    engine.fire("q", 3)
+    assert [a.cursor for a in client.read("q", "newest").answers] == ["c3"]
+    assert client.read("q", "end").answers == ()
+
+
+def test_an_explanation_travels_whole(http: httpx.Client, client: Client, engine: FakeEngine) -> None:
+    client.create_query(SQL, id="q")
+    assert client.explain("q") == engine.explain("q")
+    body = http.get("/v1/queries/q/explain").json()
+    assert [source["shared_queries"] for source in body["sources"]] == [0, 7]
+    assert (body["join"]["rows"], body["join"]["left"], body["next_window"][0]) == (3420, 0, "2026-01-01T00:00:00Z")
 
 
 def test_arrow_is_asked_for_by_the_accept_header(http: httpx.Client, engine: FakeEngine) -> None:
@@ -183,6 +222,7 @@ def test_a_server_that_stops_sends_waiting_readers_home(engine: FakeEngine, home
         ("GET", "/v1/queries/nope", {}, 404, "UNKNOWN_QUERY", "nope"),
         ("GET", "/v1/streams/nope", {}, 404, "UNKNOWN_STREAM", "nope"),
         ("GET", "/v1/queries/nope/answers", {}, 404, "UNKNOWN_QUERY", "nope"),
+        ("GET", "/v1/queries/nope/explain", {}, 404, "UNKNOWN_QUERY", "nope"),
         ("GET", "/v1/nothing", {}, 404, "BAD_REQUEST", "/v1/nothing"),
         ("PUT", "/v1/queries", {}, 405, "BAD_REQUEST", "PUT"),
         ("POST", "/v1/queries", {"json": {}}, 400, "BAD_REQUEST", "sql"),

@@ -202,9 +202,9 @@ def leg_frontiers(tx: Transaction, stream: str) -> list[Frontier]:
     """The legs of live joins on a stream."""
     rows = tx.connection.execute(_FRONTIERS, {"at_stream": stream})
     return [
-        Frontier(leg_member(row.id, row.leg), row.group_name, row.fired_to, row.partial_until, row.closes_at, row.leg)
-        for row in rows
-        if row.stream == stream
+        Frontier(leg_member(id, leg), group, fired_to, partial_until, closes_at, leg)
+        for id, leg, on, group, fired_to, partial_until, closes_at in rows
+        if on == stream
     ]
 
 

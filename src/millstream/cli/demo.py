@@ -26,7 +26,9 @@ from millstream.cli.demo_queries import random_query
 from millstream.cli.demo_screen import TICKER_LINES, Frame, Tracked, line, picture
 from millstream.cli.hosting import hosted, serve, stop_signals
 from millstream.cli.options import Json
+from millstream.cli.watch import is_last
 from millstream.config import Settings
+from millstream.engine.cursor import after_answer
 from millstream.engine.status import QueryRequest
 from millstream.errors import EngineError, MillstreamError
 
@@ -182,6 +184,9 @@ class Demo:
                 continue
             now = datetime.now(UTC)
             item.cursor = page.cursor or item.cursor
+            if item.cursor and page.answers and not is_last(page.answers[-1]):
+                # The first rows of a join's large answer are enough for a line on the screen.
+                item.cursor = after_answer(item.cursor)
             for answer in page.answers:
                 item.take(answer)
             if page.answers and page.answers[-1].window_end is not None:

@@ -99,6 +99,19 @@ def state(word: str) -> Text:
     return Text(word, style=STATE_COLOURS.get(word, ""))
 
 
+# What the branches of a tree are drawn with.
+BRANCHES = "│├└─ "
+
+
+def branch(line: str, head: bool = False) -> Text:
+    """A line of a drawn tree: the branches dim, what hangs on them bold, facts plain."""
+    rest = line.lstrip(BRANCHES)
+    drawn = line[: len(line) - len(rest)]
+    text = Text(drawn, style="dim")
+    text.append(rest, style="bold cyan" if head else "bold" if drawn.endswith("─ ") else "")
+    return text
+
+
 def count(number: float) -> str:
     """A count for people.
 

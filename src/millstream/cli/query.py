@@ -1,4 +1,4 @@
-"""``millstream query``: create, list, show, watch and delete queries of a running engine."""
+"""``millstream query``: create, list, show, explain, watch and delete queries of a running engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millstream.engine.status import QueryStatus
 from millstream.errors import MillstreamError, SpecError
 from millstream.server.wire import error_to_json, to_json
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, show, watch and delete queries.")
+app = typer.Typer(no_args_is_help=True, help="Create, list, show, explain, watch and delete queries.")
 
 QueryId = Annotated[str, typer.Argument(metavar="ID", help="The query's id.", show_default=False)]
 
@@ -131,6 +131,23 @@ def show(id: QueryId, home: Home = None, url: Url = None, as_json: Json = False)
 
 
 @app.command()
+def explain(id: QueryId, home: Home = None, url: Url = None, as_json: Json = False) -> None:
+    """Explain a query: its joins and sources, what it shares with which queries, and how much it has.
+
+    Rows are those of the query in its next window so far; runs are rows with the same keys and class put together,
+    which is what is stored, shared and joined.
+    """
+    with connect(home, url) as client:
+        found = client.explain(id)
+    if as_json:
+        output.print_json(found)
+        return
+    console = output.console()
+    for number, text in enumerate(found.tree):
+        console.print(output.branch(text, head=number == 0), soft_wrap=True)
+
+
+@app.command()
 def watch(
     id: QueryId,
     lines: Annotated[bool, typer.Option("--lines", help="Print every row as a line of tab-separated values.")] = False,
@@ -145,7 +162,8 @@ def watch(
 ) -> None:
     """Watch the answers of a query: a live table of its newest window, or every row as it comes.
 
-    Ends with Ctrl-C, with --limit, or when the query is deleted. Into a pipe it prints lines.
+    Ends with Ctrl-C, with --limit, or when the query is deleted. Into a pipe it prints lines. With --json an answer is
+    a line, or several where a join's answer is large: offset and total_rows tell which rows of it a line has.
 
     \b
     Examples:

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from millstream.cli import output
+from millstream.engine.cursor import END, NEWEST, after_answer
 from millstream.engine.status import Answer, QueryStatus
 from millstream.server.client import Client
 from millstream.server.protocol import MAX_LIMIT
@@ -22,36 +23,38 @@ POLL_SECONDS = 5.0
 RESERVED_LINES = 8
 
 
-def follow(client: Client, id: str, cursor: str | None, limit: int | None) -> Iterator[Answer]:
-    """Answers as they come, at most ``limit`` of them; ends when the query is deleted and read to its end."""
-    taken = 0
+def follow(
+    client: Client, id: str, cursor: str | None, limit: int | None, *, first_rows: bool = False
+) -> Iterator[Answer]:
+    """Answers as they come, at most ``limit`` of them; ends when the query is deleted and read to its end.
+
+    A large answer comes in pieces, of which ``first_rows`` takes the first alone.
+    """
+    left = limit
     while True:
-        wanted = MAX_LIMIT if limit is None else min(MAX_LIMIT, limit - taken)
-        page = client.read(id, cursor, limit=wanted, wait=POLL_SECONDS)
+        page = client.read(id, cursor, limit=MAX_LIMIT if left is None else min(MAX_LIMIT, left), wait=POLL_SECONDS)
         yield from page.answers
-        taken += len(page.answers)
         cursor = page.cursor or cursor
-        if page.finished or (limit is not None and taken >= limit):
+        ended = sum(1 for answer in page.answers if is_last(answer))
+        if first_rows and cursor and page.answers and not is_last(page.answers[-1]):
+            # A page ends with a piece that is not the last, so no other piece of this answer has been read.
+            cursor, ended = after_answer(cursor), ended + 1
+        left = None if left is None else left - ended
+        if page.finished or left == 0:
             return
 
 
-def end_of(client: Client, id: str, cursor: str | None) -> tuple[str | None, Answer | None]:
-    """The cursor after the answers there are now, and the newest of them."""
-    newest: Answer | None = None
-    while True:
-        page = client.read(id, cursor, limit=MAX_LIMIT)
-        if not page.answers:
-            return page.cursor or cursor, newest
-        newest, cursor = page.answers[-1], page.cursor
+def is_last(answer: Answer) -> bool:
+    """Whether an answer is complete with this piece."""
+    return bool(answer.offset + answer.table.num_rows >= answer.total_rows)
 
 
 def watch_lines(
     client: Client, query: QueryStatus, cursor: str | None, limit: int | None, *, new: bool, as_json: bool
 ) -> None:
-    """Every row of every answer, one line each after a line of names; with JSON one line for each answer."""
-    if new:
-        cursor, _ = end_of(client, query.id, cursor)
-    for number, answer in enumerate(follow(client, query.id, cursor, limit)):
+    """Every row of every answer, one line each after a line of names; with JSON one line for each answer, or piece of
+    a large one."""
+    for number, answer in enumerate(follow(client, query.id, END if new else cursor, limit)):
         if as_json:
             print(json.dumps(answer_to_json(answer), ensure_ascii=False), flush=True)
             continue
@@ -85,15 +88,10 @@ def _field(text: str) -> str:
 
 def watch_table(client: Client, query: QueryStatus, cursor: str | None, limit: int | None, console: Console) -> None:
     """The newest window's rows, drawn again with each answer."""
-    cursor, newest = end_of(client, query.id, cursor)
     waiting = Text("no answer yet; the first window fires when its stream's watermark passes its end", style="dim")
-    first = waiting if newest is None else picture(query, newest, console.height)
-    with Live(Group(title(query), Text(), first), console=console, auto_refresh=False) as live:
+    with Live(Group(title(query), Text(), waiting), console=console, auto_refresh=False) as live:
         live.refresh()
-        taken = 0 if newest is None else 1
-        if limit is not None and taken >= limit:
-            return
-        for answer in follow(client, query.id, cursor, None if limit is None else limit - taken):
+        for answer in follow(client, query.id, cursor or NEWEST, limit, first_rows=True):
             live.update(Group(title(query), Text(), picture(query, answer, console.height)), refresh=True)
 
 
@@ -109,8 +107,8 @@ def picture(query: QueryStatus, answer: Answer, height: int) -> Group:
     names = column_names(answer.table.column_names)
     numeric = [n for n, field in zip(names, answer.table.schema, strict=True) if _is_number(field.type)]
     cells = [[output.value(cell) for cell in row] for row in rows(answer.table, shown)]
-    more = answer.table.num_rows - len(cells)
-    foot = Text(f"{answer.table.num_rows} rows" + (f", {more} not shown" if more else ""), style="dim")
+    more = answer.total_rows - len(cells)
+    foot = Text(f"{answer.total_rows:,} rows" + (f", {more:,} not shown" if more else ""), style="dim")
     return Group(span(answer), output.table(names, cells, right=numeric), foot)
 
 

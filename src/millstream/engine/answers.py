@@ -1,7 +1,6 @@
 """Reading answers: from any cursor, in the order in which they were published.
 
-A cursor names a unit (a fire's file, or all files of one micro-batch), how many of its answers have been read, and how
-many rows of the next: the answers of joins are built and given a page at a time.
+The answers of joins are built when they are read, and given in pieces; a cursor can lie between two of them.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
 from millstream.catalog.metastore import AnswerRecord, Metastore, QueryRecord
+from millstream.engine.cursor import END, NEWEST, Cursor, parse_cursor
 from millstream.engine.expansion import Described, Expansions
 from millstream.engine.status import Answer, moment
 from millstream.errors import CatalogError, EngineError
@@ -27,7 +27,7 @@ from millstream.runtime.home import Home
 OPEN_FILES = 256
 # Answer files looked up at a time.
 PAGE = 200
-# Rows of a join's answer that are built at a time.
+# Rows of a join's answer that are built at a time, and after which a read gives what it has.
 PAGE_ROWS = 100_000
 
 
@@ -55,20 +55,37 @@ class AnswerLog:
             self._news.wait(seconds)
 
     def read(self, record: QueryRecord, cursor: str | None, limit: int) -> tuple[list[Answer], str]:
-        """The query's next answers, and the cursor after them; a search that finds none still moves the cursor on, so
-        the files of other queries are looked through once."""
+        """The query's next answers, at most ``limit``, and the cursor after them. Many rows end a read before that, so
+        that no reader has to hold all that are waiting. A search that finds none still moves the cursor on, so the
+        files of other queries are looked through once."""
+        if cursor in (NEWEST, END):
+            cursor = str(self._newest(record) if cursor == NEWEST else self._end())
         at = parse_cursor(cursor)
         if cursor is not None:
             self._check_kept(at.seq + (1 if at.answers else 0))
         found: list[Answer] = []
+        rows = 0
         for unit in self._units(record.stream, at.seq):
             begin = at if unit[0].seq == at.seq else Cursor(unit[0].seq)
             for answer in self._answers(record, unit, begin):
                 found.append(answer)
-                if len(found) >= limit:
+                rows += answer.table.num_rows
+                if len(found) >= limit or rows >= PAGE_ROWS:
                     return found, answer.cursor
             cursor = str(Cursor(unit[-1].seq + 1))
         return found, cursor or str(Cursor(1))
+
+    def _newest(self, record: QueryRecord) -> Cursor:
+        """Before the query's newest answer; the indexes of the files are enough to find it."""
+        place: Cursor | None = None
+        for unit in self._units(record.stream, 1):
+            answers = sum(1 for reader in map(self._reader, unit) for _ in reader.ranges(record.id))
+            if answers:
+                place = Cursor(unit[0].seq, 0 if unit[0].batch is not None else answers - 1)
+        return place or self._end()
+
+    def _end(self) -> Cursor:
+        return Cursor(self._metastore.answer_bounds()[1] + 1)
 
     def _check_kept(self, needed: int) -> None:
         """A reader that comes back too late is told so, instead of missing answers without a word."""
@@ -169,29 +186,3 @@ class AnswerLog:
 
 def _answer(record: QueryRecord, r: Range, table: pa.Table, cursor: Cursor, rows: int, offset: int = 0) -> Answer:
     return Answer(record.id, moment(r.start), moment(r.end), r.partial, None, table, str(cursor), rows, offset)
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """A place in the answers of a query: so many answers of a unit have been read, and so many rows of the next."""
-
-    seq: int
-    answers: int = 0
-    rows: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.seq}.{self.answers}.{self.rows}" if self.rows else f"{self.seq}.{self.answers}"
-
-
-def parse_cursor(cursor: str | None) -> Cursor:
-    """
-    >>> parse_cursor("12.3"), str(parse_cursor("12.3.500")), parse_cursor(None)
-    (Cursor(seq=12, answers=3, rows=0), '12.3.500', Cursor(seq=1, answers=0, rows=0))
-    """
-    if cursor is None:
-        return Cursor(1)
-    parts = cursor.split(".")
-    if not (2 <= len(parts) <= 3 and all(part.isdigit() for part in parts)):
-        hint = "give back the cursor of an answer as it was, or none to read from the beginning"
-        raise CatalogError("BAD_CURSOR", f"{cursor!r} is not a cursor", hint=hint)
-    return Cursor(*map(int, parts))

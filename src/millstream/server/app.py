@@ -147,6 +147,10 @@ def _add_query_routes(app: FastAPI, engine: EnginePort, calls: Calls) -> None:
     async def query(id: str) -> Response:
         return JSONResponse(to_json(await calls.call(lambda: engine.query(id).status())))
 
+    @app.get("/v1/queries/{id}/explain", summary="what a query shares with whom, and how much it has")
+    async def explain(id: str) -> Response:
+        return JSONResponse(await calls.call(lambda: to_json(engine.explain(id))))
+
     @app.delete("/v1/queries/{id}", summary="delete a query")
     async def delete(id: str) -> Response:
         results = await calls.call(lambda: engine.delete_queries([id]))
@@ -213,7 +217,9 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = f"{request.method} {request.url.path}: {str(error.detail).lower()}"
-        hint = "the resources are /v1/streams, /v1/queries, /v1/queries/{id}/answers, /v1/status and /v1/health"
+        hint = (
+            "the resources are /v1/streams, /v1/queries, /v1/queries/{id}/answers and …/explain, /v1/status, /v1/health"
+        )
         return _error_response(SpecError("BAD_REQUEST", message, hint=hint), error.status_code)
 
     async def on_anything(_: Request, error: Exception) -> Response:

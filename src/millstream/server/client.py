@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import httpx
 
+from millstream.engine.explanation import Explanation
 from millstream.engine.status import Answer as Answer
 from millstream.engine.status import AnswerPage, EngineStatus, QueryRequest, QueryStatus, StreamStatus
 from millstream.errors import EngineError, MillstreamError
@@ -64,6 +65,10 @@ class Client:
     def query(self, id: str) -> QueryStatus:
         return _status(self._json("GET", f"/v1/queries/{_part(id)}"))
 
+    def explain(self, id: str) -> Explanation:
+        """What a query shares with whom: its groups, buckets, join tree, and their sizes."""
+        return from_json(Explanation, self._json("GET", f"/v1/queries/{_part(id)}/explain"))
+
     def delete_query(self, id: str) -> QueryStatus:
         return _status(self._json("DELETE", f"/v1/queries/{_part(id)}"))
 
@@ -75,7 +80,8 @@ class Client:
     def read(
         self, id: str, cursor: str | None = None, limit: int = protocol.DEFAULT_LIMIT, wait: float = 0.0
     ) -> AnswerPage:
-        """The answers after ``cursor``, waiting up to ``wait`` seconds for the first."""
+        """The answers after ``cursor``, waiting up to ``wait`` seconds for the first. ``cursor`` can be ``newest``, to
+        begin with the newest answer there is, or ``end``, to begin after it. A join's large answer comes in pieces."""
         params = {"limit": str(limit), "wait": str(wait), **({"cursor": cursor} if cursor else {})}
         headers = {"Accept": protocol.ARROW_STREAM}
         response = self._send("GET", f"/v1/queries/{_part(id)}/answers", params=params, headers=headers)

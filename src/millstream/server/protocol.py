@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from millstream.engine.explanation import Explanation
 from millstream.engine.status import AnswerPage, EngineStatus, QueryRequest, QueryStatus, StreamStatus
 from millstream.errors import MillstreamError
 
@@ -15,7 +16,8 @@ OWNER_HEADER = "X-Millstream-Owner"
 CURSOR_HEADER = "X-Millstream-Cursor"
 FINISHED_HEADER = "X-Millstream-Finished"
 
-# Answers in one page: enough that a reader far behind catches up in few requests, few enough to hold in memory.
+# Answers in one page: enough that a reader far behind catches up in few requests, few enough to hold in memory. A page
+# with many rows ends before that, and may end in the middle of a join's answer.
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
 # A long poll ends before proxies and clients lose patience with a silent connection.
@@ -60,6 +62,8 @@ class EnginePort(Protocol):
     def delete_queries(self, ids: Sequence[str]) -> Sequence[QueryStatus | MillstreamError]: ...
 
     def query(self, id: str) -> QueryPort: ...
+
+    def explain(self, id: str) -> Explanation: ...
 
     def queries(self, owner: str | None = None, state: str | None = None) -> list[QueryStatus]: ...
 
