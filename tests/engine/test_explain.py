@@ -49,7 +49,12 @@ def test_a_join_tells_its_legs_and_sizes(engine: Engine) -> None:
     assert found.window == "windows of 1 s"
     assert (found.windows, found.answer_rows) == (2, engine.query("rows").status().answer_rows)
     left, right = found.sources
-    assert (left.name, left.where, left.keys, left.keeps) == ("p: purchases", None, ("gem_pack",), ("gem_pack", "price"))
+    assert (left.name, left.where, left.keys, left.keeps) == (
+        "p: purchases",
+        None,
+        ("gem_pack",),
+        ("gem_pack", "price"),
+    )
     assert (right.name, right.where) == ("a: ads", "cost >= 3")
     # Purchases 20 … 24 are of 3 gem packs, ads 20 … 27 of 5: packs 0, 1 and 2 meet.
     assert (left.window_rows, left.window_runs) == (5, 3)

@@ -288,7 +288,7 @@ def test_buckets_of_unread_answers_go_when_the_answers_expire(live: Live) -> Non
     query.delete()
     live.engine.await_idle()
     live.engine._core.tidy(retention=-10_000_000)
-    assert not buckets(live.home)
+    assert not before & buckets(live.home)
     assert not list((live.home / "answers").iterdir())
     named = live.engine._core.metastore.referenced_files()
     assert set(live.engine._core.home.files()) <= named
@@ -310,8 +310,8 @@ def test_a_join_of_too_many_pairs_fails_alone_with_its_reason(live: Live, plain:
     assert "56475225 combinations of values, more than the limit of 50000000" in (failed.reason or "")
     assert live.engine.query("totals").status().state == "running"
     live.feed(range(36_015, 36_035), range(36_015, 36_035))
-    expected = plain(TOTALS, range(MANY), range(MANY), closed=750)
-    assert live.rows("totals")[: len(expected)] == expected
+    hour = datetime.fromtimestamp(3600, UTC)
+    assert [r for r in live.rows("totals") if r[-1] < hour] == plain(TOTALS, range(MANY), range(MANY), closed=750)  # type: ignore[operator]
     assert live.ends("totals")[-3:] == [3601.0, 3602.0, 3603.0]
     assert live.engine.status().error is None
 

@@ -1,24 +1,21 @@
 """Plain Spark's side of a join cell: one ``StreamingQuery`` for each query, the same text over watermarked streams.
 
-Tuned as the other benchmark's plain Spark: two shuffle partitions, no adaptive planning, RocksDB state with a changelog.
-A cell that takes longer than its time is stopped, and its rate is what it reached.
+Tuned as plain Spark is in the other benchmark. A cell that takes longer than its time is stopped, and its rate is what
+it reached.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
-
 from millstream.bench.join_data import show_feed
+from millstream.bench.join_cells import digest, each_cell
 from millstream.bench.join_jobs import JoinCell, JoinResult, PlainJoinJob
-from millstream.bench.jobs import Digest, Tell
+from millstream.bench.jobs import Tell
 from millstream.bench.measure import Commit, Throughput, throughput
 from millstream.bench.plain_run import _KEPT_PROGRESS, STORE_SETTINGS, _end, _phases, _reports, _start
 from millstream.runtime.session import build_session
@@ -28,29 +25,16 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK = 0.5
-# The state store, and the format of the state of stream-stream joins that goes with it.
-STORE = "rocksdb"
 
 
 def run_plain_joins(job: PlainJoinJob, tell: Tell) -> tuple[JoinResult, ...]:
     """Measure the cells one after the other in one Spark session."""
     session = build_session("bench: plain Spark joins", spare_slots=False)
-    for name, value in STORE_SETTINGS[STORE].items():
+    for name, value in STORE_SETTINGS[job.state_store].items():
         session.conf.set(name, value)
     session.conf.set("spark.sql.streaming.numRecentProgressUpdates", _KEPT_PROGRESS)
-    found = []
     try:
-        for number, cell in enumerate(job.cells):
-
-            def told(share: float, words: str, number: int = number) -> None:
-                tell((number + share) / len(job.cells), words)
-
-            folder = Path(tempfile.mkdtemp(prefix="plain-joins-", dir=job.workspace))
-            try:
-                found.append(_run(session, cell, folder, told))
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-        return tuple(found)
+        return each_cell(job.cells, "plain-", job.workspace, tell, partial(_run, session))
     finally:
         session.stop()
 
@@ -117,15 +101,3 @@ def reached(commits: Sequence[Commit], queries: int, began: float, stopped: floa
     except ValueError:
         return Throughput(queries, sum(commit.rows for commit in commits) // queries, end - began)
 
-
-def digest(files: Sequence[Path]) -> Digest:
-    """Rows and sums of the files of one query, whatever the order of the rows."""
-    if not files:
-        return Digest(0, 0)
-    rows = total = 0
-    for batch in ds.dataset([str(path) for path in files], format="parquet").to_batches(columns=["k", "x", "y"]):
-        rows += batch.num_rows
-        # The product ties the sides of a pair together: equal sums of the sides alone could hide wrong pairs.
-        k, x, y = (column.cast("int64") for column in batch.columns)
-        total += pc.sum(pc.add(k, pc.multiply(pc.add(x, 1), pc.add(y, 1)))).as_py() or 0
-    return Digest(rows, total)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.bench.join_data import show_feed
 from millstream.bench.join_drain import drain
 from millstream.bench.join_jobs import Drained, JoinCell, JoinJob, JoinResult
-from millstream.bench.join_plain import digest
+from millstream.bench.join_cells import digest, each_cell
 from millstream.bench.jobs import Digest, Tell
 from millstream.bench.journal import Journal
 from millstream.bench.measure import throughput
@@ -29,19 +28,8 @@ if TYPE_CHECKING:
 def run_joins(job: JoinJob, tell: Tell) -> tuple[JoinResult, ...]:
     """Measure the cells one after the other in one Spark session."""
     session = build_session("bench: millstream joins")
-    found = []
     try:
-        for number, cell in enumerate(job.cells):
-
-            def told(share: float, words: str, number: int = number) -> None:
-                tell((number + share) / len(job.cells), words)
-
-            folder = Path(tempfile.mkdtemp(prefix="joins-", dir=job.workspace))
-            try:
-                found.append(_run(session, cell, folder, told))
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-        return tuple(found)
+        return each_cell(job.cells, "joins-", job.workspace, tell, partial(_run, session))
     finally:
         session.stop()
 

@@ -41,6 +41,7 @@ from millstream.errors import CatalogError
 from millstream.model import codec
 from millstream.model.legs import leg_member, query_of_member
 from millstream.model.plan import BatchResult, BucketFile, IngestPlan
+from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
 
 __all__ = [
@@ -202,6 +203,20 @@ class Metastore:
         of the stream, or if it is that far already."""
         with self._database.write() as tx:
             return batches.advance_idle(tx, stream, watermark)
+
+    def save_figures(self, stream: str, figures: Figures) -> None:
+        """Keep what was measured of a stream; nothing that was promised depends on it."""
+        text = codec.dumps(figures)
+        with self._database.write() as tx:
+            tx.connection.execute(delete(t.statistics).where(t.statistics.c.stream == stream))
+            tx.connection.execute(insert(t.statistics).values(stream=stream, figures=text))
+
+    def figures(self, stream: str) -> Figures:
+        with self._database.read() as tx:
+            text = tx.connection.execute(select(t.statistics.c.figures).where(t.statistics.c.stream == stream)).scalar()
+        found = Figures() if text is None else codec.loads(text)
+        assert isinstance(found, Figures)
+        return found
 
     def closing(self, stream: str) -> list[tuple[int, int]]:
         """(batch, watermark) in order; the closing batch of E is that of the first entry with watermark ≥ E."""

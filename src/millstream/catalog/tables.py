@@ -182,4 +182,6 @@ answer_refs = _table(
 
 dead_letters = _table("dead_letters", _text("path", key=True), _text("stream"), _integer("batch"))
 
+statistics = _table("statistics", _text("stream", key=True), _text("figures"))
+
 cursors = _table("cursors", _text("name", key=True), _text("value"))

@@ -34,6 +34,7 @@ from millstream.engine.status import (
     moment,
 )
 from millstream.errors import CatalogError, EngineError, MillstreamError
+from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home
 from millstream.runtime.spark import Running, Spark
@@ -146,6 +147,10 @@ class Engine:
 
     def streams(self) -> list[StreamStatus]:
         return [self._stream_status(state) for state in self._core.metastore.streams()]
+
+    def statistics(self, name: str) -> Figures:
+        """What was measured of a stream of late: delays, moments of aggregated values, rows by class."""
+        return self._core.pipelines[self.stream(name).name].figures
 
     def _stream_status(self, state: StreamState) -> StreamStatus:
         stream = state.stream

@@ -12,12 +12,15 @@ from millstream.catalog.metastore import Metastore
 from millstream.engine.buckets import BucketIndex
 from millstream.engine.registry import Registry
 from millstream.model.plan import BatchResult
+from millstream.model.statistics import Figures, faded
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home
 from millstream.runtime.worker import IngestTask
 
 # Batches over which rates are averaged.
 RECENT = 20
+# Batches after which what was measured is kept over a restart.
+SAVE_FIGURES = 32
 
 Ingest = Callable[[IngestTask], BatchResult]
 
@@ -72,6 +75,7 @@ class Pipeline:
         self._on_commit = on_commit
         state = next(s for s in metastore.streams() if s.stream.name == stream.name)
         self.watermark = state.watermark
+        self.figures: Figures = metastore.figures(stream.name)
         # When the stream last brought rows, or was started.
         self.last_rows = clock()
 
@@ -91,6 +95,10 @@ class Pipeline:
         if result.rows:
             self.last_rows = self._clock()
         self.metrics.add(result.rows, time.monotonic() - started, result)
+        if result.rows:
+            self.figures = faded(self.figures, result.figures)
+        if batch % SAVE_FIGURES == 0:
+            self._metastore.save_figures(self.stream.name, self.figures)
         self._on_commit(self)
 
     def flush(self) -> None:

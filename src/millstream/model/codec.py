@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, TypeVar
 
-from millstream.model import expression, group, join, plan, query, selection, stream, types
+from millstream.model import expression, group, join, plan, query, selection, statistics, stream, types
 
 _CLASS = "@"
 _BYTES = "@bytes"
@@ -66,6 +66,9 @@ for _known in (
     join.Leg,
     join.JoinNode,
     join.JoinQuery,
+    statistics.Moments,
+    statistics.GroupFigures,
+    statistics.Figures,
     plan.IngestPlan,
     plan.Bucket,
     plan.BucketFile,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from millstream.model.statistics import Figures
+
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
@@ -78,6 +80,7 @@ class BatchResult:
     # Queries whose expressions could not be evaluated, with the reason: they are stopped with the commit.
     broken: dict[str, str] = field(default_factory=dict)
     seconds_by_phase: dict[str, float] = field(default_factory=dict)
+    figures: Figures = field(default_factory=Figures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from millstream.kernels.answers import Part, Range
 from millstream.kernels.batch import Batch
 from millstream.kernels.bucket import Cells
 from millstream.kernels.evaluate import Evaluator
+from millstream.kernels.figures import delays, group_figures, moments
 from millstream.kernels.filter import select_rows
 from millstream.kernels.group import Group, expressions
 from millstream.kernels.ingest import SliceCells, Tally, blame, late_rows, slice_cells
@@ -33,6 +34,7 @@ from millstream.model import codec
 from millstream.model.expression import columns
 from millstream.model.plan import AnswerFile, BatchResult, Bucket, BucketFile
 from millstream.model.query import WindowSpec
+from millstream.model.statistics import Figures, together
 from millstream.model.stream import Stream
 from millstream.runtime.home import ANSWERS, BUCKETS, DEAD, Home
 from millstream.sources.chunk import REJECTED, Chunk
@@ -106,6 +108,7 @@ class _Work:
     bytes: int = 0
     late: int = 0
     max_time: int | None = None
+    figures: Figures = field(default_factory=Figures)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
@@ -167,8 +170,17 @@ def _ingest(work: _Work, chunk: Chunk) -> None:
                 work.selected[query].append(rows)
     aggregated = time.perf_counter()
     work.seconds["aggregate"] += aggregated - prepared
+    _measure(work, batch, found)
     _keep(work, table, found)
     work.seconds["keep rows"] += time.perf_counter() - aggregated
+
+
+def _measure(work: _Work, batch: Batch, found: Sequence[tuple[int, SliceCells]]) -> None:
+    groups = (
+        Figures(groups={work.groups[n].version.group: group_figures(work.groups[n], one.cells)}) for n, one in found
+    )
+    chunk = Figures(delays=delays(batch.times, work.task.clock), moments=moments(work.groups, batch))
+    work.figures = together([work.figures, chunk, *groups])
 
 
 def _keep(work: _Work, chunk: pa.Table, found: Sequence[tuple[int, SliceCells]]) -> None:
@@ -244,6 +256,7 @@ def _write(work: _Work) -> BatchResult:
         rows_by_query=dict(work.tally.rows),
         broken=work.tally.broken,
         seconds_by_phase=dict(work.seconds),
+        figures=replace(work.figures, rows=work.rows, bytes=work.bytes),
     )
 
 
@@ -323,6 +336,7 @@ def merged(results: Sequence[BatchResult]) -> BatchResult:
         rows_by_query=_sums(r.rows_by_query for r in results),
         broken={query: reason for r in results for query, reason in r.broken.items()},
         seconds_by_phase=_sums(r.seconds_by_phase for r in results),
+        figures=together(r.figures for r in results),
     )
 
 
