@@ -10,7 +10,7 @@ N ?= 200
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format oracle bench bench-scale clean
+.PHONY: help setup demo test check format oracle bench bench-scale bench-joins clean
 
 help:  ## show this list
 	@echo "Millstream: make targets"
@@ -44,7 +44,10 @@ oracle: $(STAMP)  ## N random workloads against plain Spark (make oracle N=1000)
 bench-scale: $(STAMP) $(VENV)/.bench-done  ## throughput and deployment latency at 1 to 1000 queries, beside plain Spark
 	$(BIN)/millstream bench scale $(ARGS)
 
-bench: bench-scale  ## every benchmark
+bench-joins: $(STAMP) $(VENV)/.bench-done  ## joins at 1 to 500 queries, beside plain Spark; joins of up to five streams
+	$(BIN)/millstream bench joins $(ARGS)
+
+bench: bench-scale bench-joins  ## every benchmark
 
 # The plots need matplotlib, which nothing else does.
 $(VENV)/.bench-done: $(STAMP)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from millstream import Engine
 from millstream.engine import measuring
 from millstream.engine.explanation import Explanation, Joined
-from millstream.engine.measuring import estimated_rows
-from millstream.model.join import JoinNode
 
 from .test_joins import LEFT, ON, ROWS, SOURCES, TOTALS, Live
 

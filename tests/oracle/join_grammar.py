@@ -41,7 +41,7 @@ def random_join(shape: Random, constants: Random, id: str, streams: Sequence[Str
         tree=tree,
         items=(),
         where=drawing.where(tree),
-        window=constants.choice(fitting_windows(tree, sizes, grouped)),
+        window=max(constants.choices(fitting_windows(tree, sizes, grouped), k=2), key=lambda window: window.size),
         at=drawing.present_window(tree),
         comma=all(join.kind in INNER and not join.using for join in joins_of(tree)) and shape.random() < 0.3,
         layout=random_layout(shape),
@@ -68,7 +68,7 @@ def random_sources(shape: Random, constants: Random, streams: Sequence[StreamCas
 
 def _leg(shape: Random, constants: Random, alias: str, stream: StreamCase, written: str) -> LegCase:
     own = Expressions(shape, stream.leaves(), constants)
-    where = own.predicate(shape.choice((0, 0, 1, 2))) if shape.random() < 0.4 else None
+    where = own.predicate(shape.choice((0, 0, 1, 2))) if shape.random() < 0.3 else None
     extra: tuple[Item, ...] = ()
     if shape.random() < 0.2:
         extra = (Item(shape.choice((same("5", "int"), own.value(2), own.conditional("int", 1))), "x1"),)
@@ -119,7 +119,7 @@ class _Drawing:
         using = self._common_columns() if self.shape.random() < 0.25 else None
         by_name = self.shape.choice((count, count, 1))
         tree: Tree = 0
-        for leg in range(1, count - 1 if nested else count):
+        for leg in range(1, count - 2 if nested else count):
             by_using = using if using is not None and leg <= by_name else None
             tree = self._join(tree, leg, by_using)
         if nested:
@@ -135,7 +135,7 @@ class _Drawing:
         if using is not None:
             shares = [sides[1][0].share(name) for name in using]
             return Joined(kind, left, right, tie=("w", "w"), using=(*using, "w"), share=min(shares, default=1.0))
-        count = self.shape.choices((0, 1, 2, 3), (6, 60, 25, 9))[0]
+        count = self.shape.choices((0, 1, 2, 3), (6, 74, 16, 4))[0]
         found = [random_equality(self.shape, *sides) for _ in range(count)]
         field = self.shape.choice(("", "", "", ".start", ".end"))
         tie = [f"{self.shape.choice(side).leg.alias}.w{field}" for side in sides]
@@ -152,7 +152,7 @@ class _Drawing:
     def _conditions(self, legs: Sequence[int]) -> tuple[Sql, ...]:
         """What ON asks beside equalities."""
         found = []
-        for _ in range(self.shape.choices((0, 1, 2), (65, 27, 8))[0]):
+        for _ in range(self.shape.choices((0, 1, 2), (76, 19, 5))[0]):
             expressions = self._expressions(self._leaves(legs))
             if self.shape.random() < 0.5:
                 one, two = (expressions.leaf(NUMBERS) for _ in range(2))
@@ -162,7 +162,7 @@ class _Drawing:
         return tuple(found)
 
     def where(self, tree: Tree) -> Sql | None:
-        if self.shape.random() < 0.65:
+        if self.shape.random() < 0.72:
             return None
         leaves = self._leaves(visible(tree), windows=self.shape.random() < 0.2)
         return self._expressions(leaves).predicate(self.shape.choice((0, 1, 1, 2)))

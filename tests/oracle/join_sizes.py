@@ -10,8 +10,8 @@ from .queries import MILLISECOND, WindowCase
 from .streams import StreamCase
 
 # Rows of an answer, and pairs behind aggregates.
-MOST_ANSWER_ROWS = 5_000
-MOST_PAIRS = 30_000
+MOST_ANSWER_ROWS = 10_000
+MOST_PAIRS = 60_000
 # No join comes near to so many pairs, whatever the estimate; sums are exact up to it.
 PAIRS_BOUND = 1 << 20
 

@@ -10,6 +10,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -18,8 +20,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from millstream.bench.join_jobs import Aggregation, ApartJob, ApartResult, Memory
 from millstream.bench.jobs import Tell
+from millstream.bench.join_jobs import Aggregation, ApartJob, ApartResult, Memory
 from millstream.engine.core import Core
 from millstream.engine.engine import PAGE_ANSWERS
 from millstream.errors import EngineError
@@ -114,8 +116,8 @@ def _create(core: Core, sql: str) -> None:
 
 def _ingest(core: Core, number: int, tables: Sequence[pa.Table]) -> None:
     for name, table in zip(STREAMS, tables, strict=True):
-        chunk = Chunk(table, None, Origin(name, 1))
-        core.pipelines[name].process(number, f"window {number}", lambda task, chunk=chunk: run_ingest(task, [chunk]))
+        given = partial(run_ingest, chunks=[Chunk(table, None, Origin(name, 1))])
+        core.pipelines[name].process(number, f"window {number}", given)
 
 
 def _aggregation(core: Core, keys: int, per_key: int) -> Aggregation:
@@ -213,9 +215,7 @@ def peak_memory() -> int:
 
 def reset_peak() -> int:
     """Let the peak begin again at what is used now, and give that."""
-    try:
+    with suppress(OSError):
         # The value for "forget the peak" of proc(5).
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    except OSError:
-        pass
     return peak_memory()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from millstream.bench.join_jobs import JoinCell, JoinResult
 from millstream.bench.jobs import Digest, Tell
+from millstream.bench.join_jobs import CellFailed, JoinCell, JoinResult
 
 
 def each_cell(
@@ -20,9 +20,9 @@ def each_cell(
     workspace: str,
     tell: Tell,
     run: Callable[[JoinCell, Path, Tell], JoinResult],
-) -> tuple[JoinResult, ...]:
+) -> tuple[JoinResult | CellFailed, ...]:
     """Measure cells one after the other, each in a folder that is gone afterwards."""
-    found = []
+    found: list[JoinResult | CellFailed] = []
     for number, cell in enumerate(cells):
 
         def told(share: float, words: str, number: int = number, cell: JoinCell = cell) -> None:
@@ -31,6 +31,8 @@ def each_cell(
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=workspace))
         try:
             found.append(run(cell, folder, told))
+        except Exception as error:
+            found.append(CellFailed(cell, f"{type(error).__name__}: {error}"))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     return tuple(found)

@@ -1,4 +1,4 @@
-"""A Parquet sink for every query: all answers are read through the engine's pages and written, up to a number of rows."""
+"""A Parquet sink for every query: its answers are read through the engine's pages and written, up to some rows."""
 
 from __future__ import annotations
 

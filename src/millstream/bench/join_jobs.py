@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from millstream.bench.jobs import Digest
 from millstream.bench.join_data import Feed
 from millstream.bench.join_workload import WORKLOADS, Workload
-from millstream.bench.jobs import Digest
 from millstream.bench.measure import Commit, Throughput
 
 
@@ -109,6 +109,14 @@ class JoinResult:
         if self.drained is None:
             return None
         return 1 / (1 / self.answered_rate + self.drained.all_seconds / self.cell.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class CellFailed:
+    """A cell without a result; the others of its job go on."""
+
+    cell: JoinCell
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.bench.join_data import show_feed
-from millstream.bench.join_cells import digest, each_cell
-from millstream.bench.join_jobs import JoinCell, JoinResult, PlainJoinJob
 from millstream.bench.jobs import Tell
+from millstream.bench.join_cells import digest, each_cell
+from millstream.bench.join_data import show_feed
+from millstream.bench.join_jobs import CellFailed, JoinCell, JoinResult, PlainJoinJob
 from millstream.bench.measure import Commit, Throughput, throughput
 from millstream.bench.plain_run import _KEPT_PROGRESS, STORE_SETTINGS, _end, _phases, _reports, _start
 from millstream.runtime.session import build_session
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LOOK = 0.5
 
 
-def run_plain_joins(job: PlainJoinJob, tell: Tell) -> tuple[JoinResult, ...]:
+def run_plain_joins(job: PlainJoinJob, tell: Tell) -> tuple[JoinResult | CellFailed, ...]:
     """Measure the cells one after the other in one Spark session."""
     session = build_session("bench: plain Spark joins", spare_slots=False)
     for name, value in STORE_SETTINGS[job.state_store].items():
@@ -100,4 +100,3 @@ def reached(commits: Sequence[Commit], queries: int, began: float, stopped: floa
         return throughput(commits, queries, queries, end)
     except ValueError:
         return Throughput(queries, sum(commit.rows for commit in commits) // queries, end - began)
-

@@ -20,7 +20,7 @@ def draw_joins(found: JoinMeasurements, path: Path) -> bool:
     figure, every = pyplot.subplots(1, len(names), figsize=(5.5 * len(names), 4.5), squeeze=False)
     for axes, name in zip(every[0], names, strict=True):
         ours, plain = found.ours.get(name, {}), found.plain.get(name, {})
-        series = [
+        series: list[tuple[str, dict[int, float | None], str, str]] = [
             ("Millstream, answered", {n: r.answered_rate for n, r in ours.items()}, "o-", "tab:blue"),
             ("Millstream, drained", {n: r.drained_rate for n, r in ours.items()}, "o:", "tab:cyan"),
             ("plain Spark", {n: r.answered_rate or None for n, r in plain.items()}, "s--", "tab:orange"),

@@ -26,9 +26,7 @@ Job = TypeVar("Job", bound=HasWorkspace)
 Result = TypeVar("Result")
 
 
-def run_in_process(
-    run: Callable[[Job, Tell], Result], job: Job, tell: Tell, limit: float = TIME_LIMIT
-) -> Result:
+def run_in_process(run: Callable[[Job, Tell], Result], job: Job, tell: Tell, limit: float = TIME_LIMIT) -> Result:
     """Start a process for a function of a module, pass its progress on, and give its result."""
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)

@@ -85,8 +85,9 @@ def _apart_targets(found: ApartResult | None) -> Iterator[Target]:
     pairs = ratio(made.built, made.fire) if made else None
     yield Target("aggregation over 1000 × 1000 rows a key: against pairs in DuckDB", PAIRS_RATIO, pairs)
     memory = found.memory if found else None
-    for word, used in (("fired", memory and memory.fired), ("read", memory and memory.read)):
-        size = None if used is None else used / GIB
+    peaks = (memory.fired, memory.read) if memory else (None, None)
+    for word, peak in zip(("fired", "read"), peaks, strict=True):
+        size = None if peak is None else peak / GIB
         yield Target(f"memory of an answer of 10⁸ rows, {word}", MEMORY_GIB, size, at_most=True, unit="GiB")
 
 

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.bench.jobs import Digest, Tell
+from millstream.bench.join_cells import digest, each_cell
 from millstream.bench.join_data import show_feed
 from millstream.bench.join_drain import drain
-from millstream.bench.join_jobs import Drained, JoinCell, JoinJob, JoinResult
-from millstream.bench.join_cells import digest, each_cell
-from millstream.bench.jobs import Digest, Tell
+from millstream.bench.join_jobs import CellFailed, Drained, JoinCell, JoinJob, JoinResult
 from millstream.bench.journal import Journal
 from millstream.bench.measure import throughput
 from millstream.bench.millstream_run import LOOK, create
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def run_joins(job: JoinJob, tell: Tell) -> tuple[JoinResult, ...]:
+def run_joins(job: JoinJob, tell: Tell) -> tuple[JoinResult | CellFailed, ...]:
     """Measure the cells one after the other in one Spark session."""
     session = build_session("bench: millstream joins")
     try:

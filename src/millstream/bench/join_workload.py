@@ -110,9 +110,7 @@ def ajoin_chain(random: Random, ways: int) -> str:
         on = f"s{number - 1}.{attributes[number - 2][1]} = s{number}.{attributes[number - 1][0]}"
         joined += f" JOIN w{number} AS s{number} ON {on} AND s1.w = s{number}.w"
     key = f"s1.{attributes[0][1]}"
-    return (
-        f"{made} SELECT {key} AS k, COUNT(*) AS x, SUM(s{ways}.a6) AS y FROM {joined} GROUP BY {key}, s1.w"
-    )
+    return f"{made} SELECT {key} AS k, COUNT(*) AS x, SUM(s{ways}.a6) AS y FROM {joined} GROUP BY {key}, s1.w"
 
 
 def astream_complex(random: Random, ways: int) -> str:
@@ -122,9 +120,7 @@ def astream_complex(random: Random, ways: int) -> str:
     joined = "w1 AS s1"
     for number in range(2, ways + 1):
         joined += f" JOIN w{number} AS s{number} ON s1.key = s{number}.key AND s1.w = s{number}.w"
-    return (
-        f"{made} SELECT s1.key AS k, COUNT(*) AS x, SUM(s{ways}.field1) AS y FROM {joined} GROUP BY s1.key, s1.w"
-    )
+    return f"{made} SELECT s1.key AS k, COUNT(*) AS x, SUM(s{ways}.field1) AS y FROM {joined} GROUP BY s1.key, s1.w"
 
 
 def _sources(parts: list[tuple[str, str, str]]) -> str:

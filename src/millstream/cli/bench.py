@@ -17,16 +17,16 @@ app = typer.Typer(no_args_is_help=True, help="Measure; ratios within one run cou
 Rows = Annotated[int | None, typer.Option("--rows", help="Rows of Millstream's input; plain Spark gets a share.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Makes the rows and the queries.")]
 Parts = Annotated[list[str] | None, typer.Option("--part", help="Only this part: plain, dense, sparse or deploy.")]
-
-
-@app.callback()
-def benches() -> None:
-    """Keeps ``scale`` a command of its own while it is the only one."""
+JoinParts = Annotated[
+    list[str] | None, typer.Option("--part", help="Only this part: plain, ours, sweep, ways or apart.")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="The directory for JSON and plots.")]
+DEFAULT_OUT = Path("bench-results")
 
 
 @app.command()
 def scale(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The directory for JSON and plots.")] = Path("bench-results"),
+    out: Out = DEFAULT_OUT,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller input; shows the shape in two minutes.")] = False,
     rows: Rows = None,
     seed: Seed = None,
@@ -42,9 +42,34 @@ def scale(
     millstream bench scale --quick
     millstream bench scale --part plain --part dense --rows 20000000
     """
-    # Loaded by name: benchmarks import much that no other command needs.
-    bench = import_module("millstream.bench.scale")
     given = {"rows": rows, "seed": seed, "parts": tuple(part) if part else None}
+    _run("millstream.bench.scale", out, quick, given, as_json)
+
+
+@app.command()
+def joins(
+    out: Out = DEFAULT_OUT,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller input; shows the shape in three minutes.")] = False,
+    seed: Seed = None,
+    part: JoinParts = None,
+    as_json: Json = False,
+) -> None:
+    """Joins at 1 to 500 queries beside plain Spark, joins of up to five streams, and the price of large answers.
+
+    It takes about a quarter of an hour on two quiet cores, and needs them quiet.
+
+    \b
+    Examples:
+    millstream bench joins --quick
+    millstream bench joins --part ours --part plain
+    """
+    given = {"seed": seed, "parts": tuple(part) if part else None}
+    _run("millstream.bench.joins", out, quick, given, as_json)
+
+
+def _run(module: str, out: Path, quick: bool, given: dict[str, Any], as_json: bool) -> None:
+    # Loaded by name: benchmarks import much that no other command needs.
+    bench = import_module(module)
     options = bench.Options(out=out, quick=quick, **{name: value for name, value in given.items() if value is not None})
     result: dict[str, Any] = bench.main(options, output.console(stderr=as_json))
     if as_json:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import QueryRecord
 from millstream.engine.buckets import Stored
 from millstream.engine.core import Core
 from millstream.engine.explanation import NAMED, Explanation, Joined, Source, draw
-from millstream.engine.measuring import MOST_CELLS, Part, Span, estimated_rows, joined_rows, next_window, part_of
+from millstream.engine.measuring import (
+    MOST_CELLS,
+    LazyEvaluator,
+    Part,
+    Span,
+    estimated_rows,
+    joined_rows,
+    next_window,
+    part_of,
+)
 from millstream.engine.status import moment
 from millstream.kernels.classes import table_of
 from millstream.model.expression import Expression
@@ -53,6 +63,10 @@ def explain(core: Core, record: QueryRecord) -> Explanation:
         ]
         start, end = map(moment, measured.span)
         span = None if start is None or end is None else (start, end)
+    join = None
+    if isinstance(query, JoinQuery):
+        with closing(LazyEvaluator()) as evaluator:
+            join = _joined(core, query, query.tree, measured, evaluator)
     about = Explanation(
         query=record.id,
         sql=record.sql,
@@ -60,7 +74,7 @@ def explain(core: Core, record: QueryRecord) -> Explanation:
         window=None if query.window is None else window_text(query.window),
         grouped_by=_grouped_by(query),
         sources=tuple(sources),
-        join=_joined(core, query, query.tree, measured) if isinstance(query, JoinQuery) else None,
+        join=join,
         fired_with=_fired_with(core, record) if isinstance(query, JoinQuery) else 0,
         next_window=span,
         windows=record.windows,
@@ -95,19 +109,20 @@ def _writer(query: LogicalQuery | JoinQuery) -> Callable[[Expression], str]:
     return lambda expression: written(expression, name)
 
 
-def _joined(core: Core, query: JoinQuery, tree: Tree, measured: _Measured | None) -> Joined:
+def _joined(core: Core, query: JoinQuery, tree: Tree, measured: _Measured | None, evaluator: LazyEvaluator) -> Joined:
     """A join of the tree with those below it."""
     assert isinstance(tree, JoinNode)
     write = _writer(query)
     on = [f"{write(left)} = {write(right)}" for left, right in tree.equal]
     on += [write(e) for e in (tree.residual, query.where if tree == query.tree else None) if e is not None]
     left, right = (
-        side if isinstance(side, int) else _joined(core, query, side, measured) for side in (tree.left, tree.right)
+        side if isinstance(side, int) else _joined(core, query, side, measured, evaluator)
+        for side in (tree.left, tree.right)
     )
     if measured is None:
         return Joined(tree.kind, tuple(on), left, right)
     stream = core.pipelines[query.legs[0].stream].stream
-    rows = joined_rows(query, tree, measured.parts, measured.span, stream.field(stream.time).type)
+    rows = joined_rows(query, tree, measured.parts, measured.span, stream.field(stream.time).type, evaluator)
     return Joined(tree.kind, tuple(on), left, right, round(estimated_rows(tree, measured.parts)), rows)
 
 

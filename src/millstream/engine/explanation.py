@@ -147,15 +147,14 @@ def _facts(source: Source) -> Iterator[str]:
     if source.window_rows is not None:
         yield f"{_count(source.window_rows, 'row')} in {_count(source.window_runs or 0, 'run')}"
     yield f"group {source.group} version {source.version}, {_company(source)}"
-    yield (
-        f"by {', '.join(source.keys) or 'nothing but the window'}; "
-        f"{_count(source.classes, 'class', 'classes')}, {_count(source.measures, 'measure')}"
-    )
+    keys = f"by {', '.join(source.keys)}; " if source.keys else ""
+    yield f"{keys}{_count(source.classes, 'class', 'classes')}, {_count(source.measures, 'measure')}"
     if source.keeps:
         yield f"keeps the rows' {', '.join(source.keeps)}"
     if source.buckets:
+        whose = " for all of them" if source.shared_queries else ""
         yield (
-            f"stored for all of them: {_count(source.buckets, 'bucket')} of {_count(source.slices, 'slice')}, "
+            f"stored{whose}: {_count(source.buckets, 'bucket')} of {_count(source.slices, 'slice')}, "
             f"{source.bytes:,} bytes, {_count(source.runs, 'run')}"
         )
 

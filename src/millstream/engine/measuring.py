@@ -14,7 +14,7 @@ from millstream.engine.registry import Registry
 from millstream.kernels import bucket
 from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.keys import align
-from millstream.kernels.relation import Relation, TooManyPairs, TooManyRows, total_rows
+from millstream.kernels.relation import Computes, Relation, TooManyPairs, TooManyRows, total_rows
 from millstream.kernels.relation_tree import evaluate_tree
 from millstream.kernels.stack import slice_id
 from millstream.model.expression import Column, Expression
@@ -95,18 +95,32 @@ def _cells(home: Home, registry: Registry, one: Stored, member: str) -> tuple[bu
     return cells, np.flatnonzero(group.labels[position][cells.label] & (cells.rows > 0))
 
 
-def joined_rows(query: JoinQuery, tree: Tree, parts: Sequence[Part], span: Span, time: DataType) -> int | None:
+class LazyEvaluator:
+    """Opens its database, which takes longer than most explanations, for the first expression that needs it."""
+
+    def __init__(self) -> None:
+        self._made: Evaluator | None = None
+
+    def evaluate(self, table: pa.Table, expressions: Sequence[Expression]) -> list[pa.Array]:
+        self._made = self._made or Evaluator()
+        return self._made.evaluate(table, expressions)
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+
+def joined_rows(
+    query: JoinQuery, tree: Tree, parts: Sequence[Part], span: Span, time: DataType, evaluator: Computes
+) -> int | None:
     """The rows of a join of the query's tree in a window; None where counting them would take long."""
     relations = [_with_window(part.relation, leg, span, time) for leg, part in enumerate(parts)]
     where = query.where if tree == query.tree else None
-    evaluator = Evaluator()
     try:
         result = evaluate_tree(tree, relations, (), where, evaluator, MOST_PAIRS)
         return int(total_rows(result)[0])
     except (TooManyPairs, TooManyRows):
         return None
-    finally:
-        evaluator.close()
 
 
 def _with_window(relation: Relation, leg: int, span: Span, time: DataType) -> Relation:

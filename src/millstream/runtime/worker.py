@@ -32,6 +32,7 @@ from millstream.kernels.merge import merge
 from millstream.kernels.rows import RowTable
 from millstream.model import codec
 from millstream.model.expression import columns
+from millstream.model.legs import query_of_member
 from millstream.model.plan import AnswerFile, BatchResult, Bucket, BucketFile
 from millstream.model.query import WindowSpec
 from millstream.model.statistics import Figures, together
@@ -241,7 +242,9 @@ def _write(work: _Work) -> BatchResult:
         for member in group.version.members:
             count = work.late_by_window.get(member.window, 0) if member.window else 0
             if count:
-                late[member.query] += count
+                # A row is late once for a query, also where a stream is joined with itself.
+                query = query_of_member(member.query)
+                late[query] = max(late[query], count)
     return BatchResult(
         rows=work.rows,
         bytes=work.bytes,
