@@ -471,6 +471,25 @@ WRONG = [
         "in the condition of a join",
         "purchases AS (SELECT *, window(time, '10 seconds') AS w FROM purchases), ads AS (SELECT",
     ),
+    *(
+        (
+            f"SELECT {columns} FROM purchases x JOIN ads y ON x.user_id = y.user_id AND "
+            "window(x.time, '8 seconds', '4 seconds') = window(y.time, '8 seconds', '4 seconds')",
+            "NO_COMMON_WINDOW",
+            "window(y.time, '8 seconds', '4 seconds')",
+            "in the condition of a join",
+            "purchases AS (SELECT *, window(time, '10 seconds') AS w FROM purchases), ads AS (SELECT",
+        )
+        for columns in ("x.price", "*", "x.user_id, y.user_id")
+    ),
+    (
+        "SELECT gem_pack FROM purchases GROUP BY gem_pack, window(time, '8 seconds', '4 seconds') "
+        "QUALIFY rank() OVER (PARTITION BY window ORDER BY sum(price)) = 1",
+        "SQL_ANALYSIS",
+        "QUALIFY",
+        "an aggregate inside QUALIFY",
+        "count(*) AS n",
+    ),
     (
         "SELECT 1 FROM purchases x, ads y WHERE window(x.time, '8 seconds', '4 seconds') = "
         "window(y.time, '8 seconds', '4 seconds')",

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.kernels.aggregate import identity, plane_kinds, reducer
+from millstream.kernels.batch import LIMB, LIMB_MASK
 from millstream.kernels.bucket import Cells
 from millstream.kernels.dense import Labels, Matrix, lay_out, reduce_labels
 from millstream.kernels.group import Group
@@ -91,6 +92,8 @@ class Stack:
 
     def _push(self, index: int, measure: Measure, mine: list[Matrix]) -> None:
         planes = self._planes[index]
+        if measure.kind == "sum" and len(mine) == 1 and plane_kinds(measure, 1) == ("add",):
+            mine = _safe(mine[0])
         if planes is None:
             # So far the count was the number of rows, or nothing has been pushed.
             planes = [self._rows.copy()] if measure.kind == "count" else []
@@ -134,6 +137,17 @@ class Stack:
         if planes is None:
             return []
         return [plane.between(members, low, high, self.key_count) for plane in planes]
+
+
+# The largest sum of one cell that windows of thousands of slices and labels can add up in 64 bits.
+SAFE = 1 << 40
+
+
+def _safe(plane: Matrix) -> list[Matrix]:
+    """A sum in one limb, or in two where it could grow beyond 64 bits with the others of a window."""
+    if not plane.size or max(-int(plane.min()), int(plane.max())) < SAFE:
+        return [plane]
+    return [plane & LIMB_MASK, plane >> LIMB]
 
 
 class Sums:

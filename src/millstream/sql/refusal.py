@@ -50,6 +50,15 @@ def too_deep(sql: str) -> SqlError:
     return SqlError("UNSUPPORTED", "the expressions are nested too deeply", hint=hint, text=sql)
 
 
+_CLAUSES = frozenset(["SELECT", "FROM", "WHERE", "ON", "JOIN", "GROUP", "HAVING", "QUALIFY"])
+
+
+def _unresolved(refusal: Refusal) -> bool:
+    """What Spark says of a text of which it could not resolve a join: whatever stands above that."""
+    stands_above = "'Join" in refusal.message or "usage of '*'" in refusal.message
+    return stands_above or refusal.condition.startswith("UNRESOLVED_COLUMN")
+
+
 class Verdict:
     """Puts a refusal of one text into our words."""
 
@@ -63,6 +72,10 @@ class Verdict:
 
     def error(self, refusal: Refusal) -> SqlError:
         condition = refusal.condition
+        place = self._window_in_on() if _unresolved(refusal) else None
+        if place is not None:
+            message = "window(…) cannot stand in the condition of a join"
+            return self._error("NO_COMMON_WINDOW", message, self._join_hint(), place)
         if condition.startswith("UNRESOLVED_COLUMN") or condition == "FIELD_NOT_FOUND":
             return self._column(refusal)
         if condition == "TABLE_OR_VIEW_NOT_FOUND" or condition.startswith("REQUIRES_SINGLE_PART_NAMESPACE"):
@@ -76,24 +89,40 @@ class Verdict:
         if condition == "MISSING_AGGREGATION":
             return self._missing(refusal)
         if condition == "MISSING_GROUP_BY" and (qualify := locate(self._tokens, "QUALIFY")):
-            message = "an aggregate inside QUALIFY is not Spark SQL"
-            hint = "name it in SELECT: SELECT count(*) AS n … QUALIFY rank() OVER (PARTITION BY window ORDER BY n) = 1"
-            return self._error("SQL_ANALYSIS", message, hint, qualify)
+            return self._aggregate_in_qualify(qualify)
         if condition == "AMBIGUOUS_REFERENCE":
             return self._ambiguous(refusal)
         if condition == "_LEGACY_ERROR_TEMP_1039":
             return self._several_windows()
-        if "unresolved operator: 'Join" in refusal.message and self._calls:
-            message = "window(…) cannot stand in the condition of a join"
-            return self._error("NO_COMMON_WINDOW", message, self._join_hint(), self._call_place())
         if condition == "FAILED_TO_PARSE_TOO_COMPLEX" or "StackOverflowError" in refusal.message:
             return too_deep(self._sql)
         return self._error("SQL_ANALYSIS", _first_line(refusal), None, self._place(refusal))
+
+    def _aggregate_in_qualify(self, place: tuple[int, int]) -> SqlError:
+        message = "an aggregate inside QUALIFY is not Spark SQL"
+        hint = "name it in SELECT: SELECT count(*) AS n … QUALIFY rank() OVER (PARTITION BY window ORDER BY n) = 1"
+        return self._error("SQL_ANALYSIS", message, hint, place)
+
+    def _window_in_on(self) -> tuple[int, int] | None:
+        """A window call in the condition of a join: walking back from it, the first clause is ON."""
+        for call in reversed(self._calls):
+            depth = 0
+            for token in reversed([token for token in self._tokens if token.stop <= call.start]):
+                depth += (token.text == ")") - (token.text == "(")
+                if depth <= 0 and token.word in _CLAUSES:
+                    if token.word == "ON":
+                        return call.start, call.stop
+                    break
+        return None
 
     def _column(self, refusal: Refusal) -> SqlError:
         name = _plain(refusal.parameters.get("objectName") or refusal.parameters.get("fieldName", "?"))
         place = self._place(refusal) or self._word(name.split(".")[-1])
         known = self._columns()
+        qualify = locate(self._tokens, "QUALIFY")
+        if qualify and name.split(".")[-1] in known and place is not None and place[0] < qualify[0]:
+            # Spark blames the grouping for the columns of an aggregate that it does not expect there.
+            return self._aggregate_in_qualify(qualify)
         if name.split(".")[0].lower() == "window" and refusal.condition != "FIELD_NOT_FOUND":
             return self._window_column(place)
         if refusal.condition == "FIELD_NOT_FOUND":
