@@ -42,6 +42,7 @@ def test_the_commands_are_these() -> None:
         "status",
         "replay",
         "bench scale",
+        "bench joins",
         "version",
     }
 
@@ -57,6 +58,7 @@ def test_stream_list_and_show(millstream: Millstream, engine: FakeEngine) -> Non
     assert "purchases" in millstream("stream", "list").stdout
     shown = millstream("stream", "show", "purchases").stdout
     assert "decimal(10,2)" in shown
+    assert "never: joins wait for it" in shown
     assert json.loads(millstream("stream", "list", "--json").stdout)["streams"][0]["rows"] == 1000
     assert json.loads(millstream("stream", "show", "purchases", "--json").stdout)["late_rows"] == 1
     missing = millstream("stream", "show", "ads")

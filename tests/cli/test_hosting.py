@@ -57,8 +57,9 @@ def test_a_known_stream_keeps_its_definition_and_differences_are_told(home: Path
     engine: Any = FakeEngine(home)
     same = StreamDefinition("purchases", "time", 5_000_000, None, None, (("kind", "generator"),))
     assert open_streams(engine, (same,)) == []
-    other = StreamDefinition("Purchases", "time", 0, None, None, (("kind", "files"),))
+    other = StreamDefinition("Purchases", "time", 0, None, 60_000_000, (("kind", "files"),))
     assert open_streams(engine, (other,)) == [
         "stream Purchases keeps kind generator, with which it was created; the file says files",
         "stream Purchases keeps lateness 5 seconds, with which it was created; the file says 0 seconds",
+        "stream Purchases keeps idle_timeout none, with which it was created; the file says 1 minute",
     ]

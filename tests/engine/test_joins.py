@@ -219,6 +219,7 @@ def test_an_idle_stream_follows_the_others_and_late_rows_are_counted(
     with live.engine:
         live.engine.create_query(ROWS, id="rows")
         live.engine.create_query(LEFT, id="left")
+        assert live.engine.stream("ads").idle_timeout_seconds == 3600
         live.feed(range(25), range(15))
         live.feed(range(25, 55))
         assert live.ends("rows") == [1.0]
@@ -288,7 +289,7 @@ def test_buckets_of_unread_answers_go_when_the_answers_expire(live: Live) -> Non
     query.delete()
     live.engine.await_idle()
     live.engine._core.tidy(retention=-10_000_000)
-    assert not before & buckets(live.home)
+    assert not buckets(live.home)
     assert not list((live.home / "answers").iterdir())
     named = live.engine._core.metastore.referenced_files()
     assert set(live.engine._core.home.files()) <= named

@@ -26,7 +26,7 @@ from .streams import JOIN_KEYS, StreamCase
 
 ALIASES = ("a", "b", "c", "x", "y1")
 INNER = ("JOIN", "INNER JOIN")
-KINDS = {**dict.fromkeys(INNER, 25), "LEFT JOIN": 14, "RIGHT JOIN": 9, "FULL JOIN": 9, **dict.fromkeys(HALF_JOINS, 9)}
+KINDS = {**dict.fromkeys(INNER, 25), "LEFT JOIN": 15, "RIGHT JOIN": 10, "FULL JOIN": 10, **dict.fromkeys(HALF_JOINS, 8)}
 
 
 def random_join(shape: Random, constants: Random, id: str, streams: Sequence[StreamCase], rounds: int) -> JoinCase:
@@ -68,7 +68,7 @@ def random_sources(shape: Random, constants: Random, streams: Sequence[StreamCas
 
 def _leg(shape: Random, constants: Random, alias: str, stream: StreamCase, written: str) -> LegCase:
     own = Expressions(shape, stream.leaves(), constants)
-    where = own.predicate(shape.choice((0, 0, 1, 2))) if shape.random() < 0.3 else None
+    where = own.predicate(shape.choice((0, 0, 1, 2))) if shape.random() < 0.25 else None
     extra: tuple[Item, ...] = ()
     if shape.random() < 0.2:
         extra = (Item(shape.choice((same("5", "int"), own.value(2), own.conditional("int", 1))), "x1"),)
@@ -144,15 +144,15 @@ class _Drawing:
             left,
             right,
             equal=tuple(dict.fromkeys(one.pair for one in found)),
-            conditions=self._conditions([*visible(left), *visible(right)]),
+            conditions=self._conditions([*visible(left), *visible(right)], least=int("ANTI" in kind)),
             tie=(tie[0], tie[1]),
             share=min((one.share for one in found), default=1.0),
         )
 
-    def _conditions(self, legs: Sequence[int]) -> tuple[Sql, ...]:
-        """What ON asks beside equalities."""
+    def _conditions(self, legs: Sequence[int], least: int) -> tuple[Sql, ...]:
+        """What ON asks beside equalities; of an anti join at least something, or a self-join would keep no row."""
         found = []
-        for _ in range(self.shape.choices((0, 1, 2), (76, 19, 5))[0]):
+        for _ in range(max(least, self.shape.choices((0, 1, 2), (76, 19, 5))[0])):
             expressions = self._expressions(self._leaves(legs))
             if self.shape.random() < 0.5:
                 one, two = (expressions.leaf(NUMBERS) for _ in range(2))
@@ -162,7 +162,7 @@ class _Drawing:
         return tuple(found)
 
     def where(self, tree: Tree) -> Sql | None:
-        if self.shape.random() < 0.72:
+        if self.shape.random() < 0.8:
             return None
         leaves = self._leaves(visible(tree), windows=self.shape.random() < 0.2)
         return self._expressions(leaves).predicate(self.shape.choice((0, 1, 1, 2)))
@@ -205,7 +205,7 @@ class _Drawing:
         results += [Leaf(bound, stream.moment_constant) for bound in bounds]
         stable = self._expressions(results)
         items = random_items(self.shape, keys, aggregates, results, stable, same(query.at, "window"))
-        having = stable.predicate(self.shape.randint(0, 2)) if self.shape.random() < 0.25 else None
+        having = stable.predicate(self.shape.randint(0, 2)) if self.shape.random() < 0.15 else None
         items, ranking = random_ranking(self.shape, items, keys) if self.shape.random() < 0.2 else (items, None)
         if ranking and ranking.form == "qualify" and query.at.startswith("coalesce"):
             # QUALIFY can name what GROUP BY computes only if SELECT has it.

@@ -54,12 +54,12 @@ class Equality:
 def random_equality(rng: Random, left: Sequence[Source], right: Sequence[Source]) -> Equality:
     one, two = rng.choice(left), rng.choice(right)
     draw = rng.random()
-    if draw < 0.75:
+    if draw < 0.82:
         name = rng.choice(JOIN_KEYS)
         return Equality((one.column(name), two.column(name)), two.share(name))
-    if draw < 0.87:
+    if draw < 0.9:
         return _columns(rng, one, two)
-    if draw < 0.91 and len(left) > 1:
+    if draw < 0.93 and len(left) > 1:
         other = rng.choice([source for source in left if source is not one])
         return Equality((arithmetic("+", one.column("u"), other.column("tiny")), two.column("u")), two.share("u"))
     return Equality(_expressions(rng, one, two), USUAL_SHARE)

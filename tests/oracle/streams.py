@@ -18,6 +18,8 @@ ROWS = 400
 MOST_ROWS = 4096
 # Streams that are joined are shorter, since rows meet.
 JOINED_ROWS = 150
+# The share of families in which a stream has no rows.
+EMPTY = 0.05
 MAX_BATCHES = 9
 BASES = (
     1_704_067_200_000_000,  # 2024-01-01
@@ -131,6 +133,7 @@ def random_stream(rng: Random, name: str) -> StreamCase:
 def random_family(rng: Random, count: int) -> list[StreamCase]:
     """Streams that can be joined: about the same time, keys with common values, columns of their own."""
     base, gap, time_type = rng.choice(BASES), rng.choice(GAPS), _time_type(rng)
+    span = JOINED_ROWS * gap // 2
     mixed = rng.random() < 0.1
     streams = []
     for place in range(count):
@@ -139,11 +142,12 @@ def random_family(rng: Random, count: int) -> list[StreamCase]:
         if place:
             kept = {d.name for d in domains if d.name in JOIN_KEYS or rng.random() < 0.75}
             domains = tuple(d for d in rng.sample(domains, len(domains)) if d.name in kept)
-        pace = rng.choice((0.5, 1.0, 1.0, 2.0)) if place else 1.0
-        begin = base + rng.choice((0, 0, rng.randrange(rows * gap)))
+        # Some begin later, some end earlier or later than the others.
+        begin = base + rng.choice((0, 0, rng.randrange(span // 3)))
+        pace = max(int(rng.choice((0.5, 1.0, 1.0, 1.5)) * span / rows), 1)
         kind = _time_type(rng) if mixed else time_type
-        streams.append(_drawn(rng, f"s{place}", rows, begin, max(int(gap * pace), 1), kind, domains))
-    if count > 1 and rng.random() < 0.08:
+        streams.append(_drawn(rng, f"s{place}", rows, begin, pace, kind, domains))
+    if count > 1 and rng.random() < EMPTY:
         streams[-1] = streams[-1].empty()
     return streams
 

@@ -14,14 +14,16 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.bench.jobs import Tell
 from millstream.bench.join_jobs import Aggregation, ApartJob, ApartResult, Memory
+from millstream.catalog.metastore import QueryRecord
 from millstream.engine.core import Core
 from millstream.engine.engine import PAGE_ANSWERS
 from millstream.errors import EngineError
@@ -36,6 +38,9 @@ from millstream.runtime.worker import run_ingest
 from millstream.sources.chunk import Chunk, Origin
 from millstream.sources.generators import DEFAULT_START, MICROS
 from millstream.sources.schema import parse_ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Result = TypeVar("Result")
 
@@ -73,8 +78,8 @@ def run_apart(job: ApartJob, tell: Tell) -> ApartResult:
 class _Analysing(Spark):
     """Spark for the analysis of queries alone: fires run in this process."""
 
-    def __init__(self) -> None:
-        super().__init__(parallelism=1)
+    def __init__(self, session: SparkSession | None = None) -> None:
+        super().__init__(session, parallelism=1)
 
     def fire(self, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
         found = [_fire(task) for task in tasks]
@@ -181,7 +186,8 @@ def _same(ours: pa.Table, theirs: pa.Table) -> bool:
 
 def _memory(core: Core, hot_rows: int) -> Memory:
     _create(core, PAIRS)
-    _ingest(core, 0, [window_rows(0, 1, hot_rows, side) for side in range(2)])
+    sides = [window_rows(0, 1, hot_rows, side) for side in range(2)]
+    _ingest(core, 0, sides)
     for pipeline in core.pipelines.values():
         pipeline.flush()
     before = reset_peak()
@@ -190,17 +196,26 @@ def _memory(core: Core, hot_rows: int) -> Memory:
     fired, fire_seconds = peak_memory(), time.monotonic() - began
     reset_peak()
     began = time.monotonic()
-    record, cursor, read = core.metastore.query("q"), None, 0
+    record = core.metastore.query("q")
     if record.reason:
         raise EngineError("INTERNAL", "the join of one key was not answered", detail=record.reason)
-    # As a reader who gives no limit is served.
+    read, sums = _read(core, record)
+    # Every row of a side stands beside each row of the other.
+    agree = (read, *sums) == (hot_rows**2, *(hot_rows * (pc.sum(side["v"]).as_py() or 0) for side in sides))
+    read_seconds = time.monotonic() - began
+    return Memory(record.answer_rows, read, agree, before, fired, peak_memory(), fire_seconds, read_seconds)
+
+
+def _read(core: Core, record: QueryRecord) -> tuple[int, list[int]]:
+    """Read all answers as a reader who gives no limit is served: their number of rows, and the sums of both sides."""
+    cursor, rows, sums = None, 0, [0, 0]
     while True:
         found, cursor = core.answers.read(record, cursor, PAGE_ANSWERS)
         if not found:
-            break
-        read += sum(answer.table.num_rows for answer in found)
-        del found
-    return Memory(record.answer_rows, read, before, fired, peak_memory(), fire_seconds, time.monotonic() - began)
+            return rows, sums
+        for answer in found:
+            rows += answer.table.num_rows
+            sums = [total + (pc.sum(answer.table[name]).as_py() or 0) for total, name in zip(sums, "ab", strict=True)]
 
 
 def peak_memory() -> int:

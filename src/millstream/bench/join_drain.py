@@ -15,8 +15,6 @@ from millstream.bench.join_jobs import Drained
 from millstream.engine.engine import Engine
 from millstream.engine.status import Answer
 
-# Answers, or pages of a large one, that are in memory at once for each reader.
-PAGE = 4
 # Rows that are written together: small answers would make small row groups.
 GROUP_ROWS = 1 << 20
 
@@ -78,6 +76,6 @@ def _groups(engine: Engine, query: str, budget: Budget) -> Iterator[pa.Table]:
 
 def _answers(engine: Engine, query: str) -> Iterator[Answer]:
     cursor = None
-    while (page := engine.read_answers(query, cursor, PAGE)).answers:
+    while (page := engine.read_answers(query, cursor)).answers:
         yield from page.answers
         cursor = page.cursor

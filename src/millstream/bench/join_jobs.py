@@ -136,10 +136,11 @@ class Aggregation:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Peak memory in bytes of the process that fired a window and read its answer to the end; ``before`` is what it
-    had before."""
+    had before. ``agree``: the rows that were read are as many as they should be, and have the right sums."""
 
     answer_rows: int
     read_rows: int
+    agree: bool
     before: int
     fired: int
     read: int

@@ -63,12 +63,12 @@ def join_targets(found: JoinMeasurements) -> list[Target]:
 def _throughput_targets(name: str, ours: Cells, plain: Cells) -> Iterator[Target]:
     for word, rate in (("answered", answered), ("drained", drained)):
         one = ratio(rate(ours, ONE), answered(plain, ONE))
-        yield Target(f"{name}, 1 query, {word}: rows/s against plain Spark", ONE_QUERY_RATIO, one)
+        yield Target(f"{name}, 1 query {word}: rows/s of plain Spark", ONE_QUERY_RATIO, one)
         # The same number of queries on both sides, so the ratio of overall rates is that of input rates.
         many = ratio(rate(ours, PLAIN_MANY), answered(plain, PLAIN_MANY))
-        yield Target(f"{name}, 20 queries, {word}: overall against plain Spark", OVERALL_RATIO, many)
+        yield Target(f"{name}, 20 queries {word}: overall of plain Spark", OVERALL_RATIO, many)
     shared = ratio(answered(ours, MANY), answered(ours, ONE))
-    yield Target(f"{name}, 500 queries, answered: rows/s against our own at 1", MANY_RATIO, shared)
+    yield Target(f"{name}, 500 queries answered: rows/s of our own at 1", MANY_RATIO, shared)
 
 
 def _ways_targets(name: str, cells: Mapping[tuple[int, int], JoinResult]) -> Iterator[Target]:
@@ -77,18 +77,18 @@ def _ways_targets(name: str, cells: Mapping[tuple[int, int], JoinResult]) -> Ite
             cells[ways, queries].answered_rate if (ways, queries) in cells else None for ways in (MOST_WAYS, FEW_WAYS)
         ]
         words = "1 query" if queries == 1 else f"{queries} queries"
-        yield Target(f"{name}, {words}: 5-way against 2-way", WAYS_RATIO, ratio(*rates))
+        yield Target(f"{name}, {words}: 5-way of 2-way", WAYS_RATIO, ratio(*rates))
 
 
 def _apart_targets(found: ApartResult | None) -> Iterator[Target]:
     made = found.aggregation if found else None
     pairs = ratio(made.built, made.fire) if made else None
-    yield Target("aggregation over 1000 × 1000 rows a key: against pairs in DuckDB", PAIRS_RATIO, pairs)
+    yield Target("aggregated join: time of the pairs in DuckDB", PAIRS_RATIO, pairs)
     memory = found.memory if found else None
     peaks = (memory.fired, memory.read) if memory else (None, None)
     for word, peak in zip(("fired", "read"), peaks, strict=True):
         size = None if peak is None else peak / GIB
-        yield Target(f"memory of an answer of 10⁸ rows, {word}", MEMORY_GIB, size, at_most=True, unit="GiB")
+        yield Target(f"peak memory, large answer {word}", MEMORY_GIB, size, at_most=True, unit="GiB")
 
 
 def join_answers_agree(found: JoinMeasurements) -> dict[str, bool]:

@@ -25,7 +25,8 @@ THROUGHPUT = "Input rows a second of all streams: answered, and with every answe
 PHASES = "Milliseconds for each million rows, added over tasks"
 SWEEP = "{}: rows for each key and second of each side, {} queries"
 WAYS = "Joins of several streams, aggregated: input rows a second"
-DRAIN = "~ all answers at the pace of the {} rows that were read and written of each cell; > plain Spark's time was up"
+DRAINED = "~ of each cell {} answer rows were read and written; the rate is that of all its answers at this pace"
+CUT_SHORT = "* the time was up: the rate of what had been committed until then"
 
 
 def print_join_report(found: JoinMeasurements, console: Console) -> None:
@@ -45,8 +46,7 @@ def _throughput(found: JoinMeasurements) -> Any:
         plain = found.plain.get(name, {})
         for queries, result in sorted(plain.items()):
             rate = count(result.answered_rate)
-            # A rate that is cut short counts only what was committed.
-            rows.append((name, "plain Spark", queries, NONE, rate if result.finished else f"> {rate}", NONE, NONE))
+            rows.append((name, "plain Spark", queries, NONE, rate if result.finished else f"* {rate}", NONE, NONE))
         for queries, result in sorted(found.ours.get(name, {}).items()):
             times = ratio(result.answered_rate, answered(plain, queries))
             rates = (count(result.answered_rate), _drained(result))
@@ -122,14 +122,16 @@ def _notes(found: JoinMeasurements) -> list[Text]:
         words = "the same rows from both systems" if agree else "DIFFERENT rows from the two systems"
         notes.append(Text(f"{name}, 1 query: {words}", style="" if agree else "bold red"))
     drained = [r for cells in found.ours.values() for r in cells.values() if r.drained and not r.drained.complete]
-    if drained or any(not r.finished for cells in found.plain.values() for r in cells.values()):
-        notes.append(Text(DRAIN.format(count(max((r.cell.drain_rows for r in drained), default=0)))))
+    if drained:
+        notes.append(Text(DRAINED.format(count(max(r.cell.drain_rows for r in drained)))))
+    if any(not result.finished for cells in found.plain.values() for result in cells.values()):
+        notes.append(Text(CUT_SHORT))
     for name, stores in found.plain_by_store.items():
         if len(stores) > 1:
             rates = ", ".join(f"{store} {count(r.answered_rate)}/s" for store, r in stores.items())
             notes.append(Text(f"{name}: plain Spark, 1 query, by state store: {rates}"))
-    if found.apart is not None and not found.apart.aggregation.agree:
-        notes.append(Text("DIFFERENT groups from fire and DuckDB", style="bold red"))
+    if found.apart is not None and not (found.apart.aggregation.agree and found.apart.memory.agree):
+        notes.append(Text("WRONG groups, or wrong rows of the large answer", style="bold red"))
     if found.machine.busy:
         words = f"the machine was busy (load {found.machine.load:.1f}): do not trust the ratios"
         notes.append(Text(words, style="yellow"))

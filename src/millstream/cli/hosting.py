@@ -91,8 +91,19 @@ def open_streams(engine: Engine, definitions: tuple[StreamDefinition, ...]) -> l
 
 
 def _differences(item: StreamDefinition, known: StreamStatus) -> list[str]:
-    written = {**dict(item.source), "time": item.time, "lateness": format_duration(item.lateness)}
-    kept = {**known.source, "time": known.time, "lateness": format_duration(round(known.lateness_seconds * 1_000_000))}
+    idle = known.idle_timeout_seconds
+    written = {
+        **dict(item.source),
+        "time": item.time,
+        "lateness": format_duration(item.lateness),
+        "idle_timeout": "none" if item.idle_timeout is None else format_duration(item.idle_timeout),
+    }
+    kept = {
+        **known.source,
+        "time": known.time,
+        "lateness": format_duration(round(known.lateness_seconds * 1_000_000)),
+        "idle_timeout": "none" if idle is None else format_duration(round(idle * 1_000_000)),
+    }
     return [
         f"stream {item.name} keeps {name} {kept[name]}, with which it was created; the file says {value}"
         for name, value in written.items()

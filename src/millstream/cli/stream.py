@@ -45,6 +45,7 @@ def show(
         ("state", output.state(item.state)),
         ("source", ", ".join(f"{key} {value}" for key, value in item.source.items())),
         ("event time", f"{item.time}, up to {output.seconds(item.lateness_seconds)} late"),
+        ("idle", _idle(item)),
         ("watermark", output.clock(item.watermark)),
         ("rows", f"{item.rows} ({item.late_rows} late, {item.rejected_rows} rejected) in {item.batches} batches"),
         ("speed", f"{output.count(item.rows_per_second)} rows/s, last batch {output.seconds(item.last_batch_seconds)}"),
@@ -54,6 +55,12 @@ def show(
     console.print(output.facts(facts))
     console.print()
     console.print(output.table(("column", "type"), item.fields))
+
+
+def _idle(item: StreamStatus) -> str:
+    if item.idle_timeout_seconds is None:
+        return "never: joins wait for it"
+    return f"after {output.seconds(item.idle_timeout_seconds)} without rows, then joins go on without it"
 
 
 def stream_table(streams: list[StreamStatus] | tuple[StreamStatus, ...]) -> object:

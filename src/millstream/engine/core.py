@@ -135,6 +135,8 @@ class Core:
         self.registry.forget_queries(self.metastore.expire_history(before))
         for name, pipeline in self.pipelines.items():
             with pipeline.firing:
+                # Queries that were deleted leave buckets behind that no fire comes by to forget.
+                self.firing.clean_up(pipeline)
                 versions = self.metastore.expire_versions(name)
                 self.registry.forget(versions)
                 removed += versions

@@ -173,6 +173,7 @@ class Engine:
             rows_per_second=metrics.rows_per_second,
             last_batch_seconds=metrics.last_batch_seconds,
             error=error,
+            idle_timeout_seconds=None if stream.idle_timeout is None else stream.idle_timeout / 1e6,
         )
 
     # Queries

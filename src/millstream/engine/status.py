@@ -37,6 +37,8 @@ class StreamStatus:
     rows_per_second: float
     last_batch_seconds: float
     error: str | None = None
+    # After so long without rows its watermark follows the other streams'; None: never.
+    idle_timeout_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

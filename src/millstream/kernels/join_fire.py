@@ -289,10 +289,16 @@ class _Run:
         if gathered is None:
             empty = np.zeros((number, 0), np.int64)
             return self._relation(side, tuple(key.slice(0, 0) for key in side.keys), empty, {}, pairs, places)
+        rows, keys = gathered.rows, side.keys
         planes: dict[Measure, tuple[Matrix, ...]] = {}
         for named, plain in self.form.measures[side.leg].items():
             planes[named] = self._planes(gathered, named, plain)
-        return self._relation(side, side.keys, gathered.rows, planes, pairs, places)
+        if number == 1:
+            # A window that is too large is tried again alone: values of other windows and queries must not count.
+            mine = np.flatnonzero(rows[0])
+            planes = {named: tuple(plane[:, mine] for plane in found) for named, found in planes.items()}
+            rows, keys = rows[:, mine], tuple(key.take(pa.array(mine)) for key in keys)
+        return self._relation(side, keys, rows, planes, pairs, places)
 
     def _planes(self, gathered: Gathered, named: Measure, plain: Measure) -> tuple[Matrix, ...]:
         return stored(named, tuple(gathered.planes(plain))) or (gathered.rows,)
