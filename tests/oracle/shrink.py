@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from .joins import Joined, JoinCase, each_join
+from .joins import JoinCase, Joined, each_join
 from .workload import Case, Workload
 
 # Each attempt is a run of the engine and of Spark, some seconds.

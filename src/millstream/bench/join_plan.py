@@ -9,11 +9,10 @@ from pathlib import Path
 from millstream.bench.join_data import Feed
 from millstream.bench.join_jobs import JoinCell
 from millstream.bench.join_sizes import JoinSizes
-from millstream.bench.join_workload import AJOIN, ASTREAM, SOURCES, Workload, chain, complex_query
+from millstream.bench.join_workload import AJOIN, SOURCES, WORKLOADS, Workload, chain, complex_query
 
 # Files of a micro-batch of Millstream's input: enough for two cores to share.
 FILES_IN_BATCH = 4
-KINDS = (AJOIN, ASTREAM)
 WAYS = {"AJoin chains": chain, "AStream complex": complex_query}
 
 
@@ -24,6 +23,10 @@ class Plan:
     sizes: JoinSizes
     workspace: str
     seed: int
+
+    @property
+    def kinds(self) -> list[Workload]:
+        return [WORKLOADS[name] for name in self.sizes.workloads]
 
     def ours(self, kind: Workload) -> dict[int, JoinCell]:
         feed = self._feed(kind.name, kind, self.sizes.per_key, self.sizes.batch_seconds, self.sizes.batches)

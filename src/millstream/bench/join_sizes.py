@@ -13,6 +13,7 @@ PER_KEY = 20
 class JoinSizes:
     """``seconds`` are seconds of event time; a file of Millstream's input holds ``batch_seconds`` / 4 of them."""
 
+    workloads: tuple[str, ...] = ("AJoin", "AStream")
     queries: tuple[int, ...] = (1, 5, 20, 100, 500)
     plain_queries: tuple[int, ...] = (1, 5, 20)
     stores: tuple[str, ...] = STATE_STORES

@@ -19,7 +19,7 @@ from millstream.bench.join_apart import run_apart
 from millstream.bench.join_data import write_feed
 from millstream.bench.join_jobs import ApartJob, ApartResult, CellFailed, JoinCell, JoinJob, JoinResult, PlainJoinJob
 from millstream.bench.join_plain import run_plain_joins
-from millstream.bench.join_plan import KINDS, WAYS, Plan, feeds
+from millstream.bench.join_plan import WAYS, Plan, feeds
 from millstream.bench.join_plot import draw_joins
 from millstream.bench.join_process import run_in_process
 from millstream.bench.join_report import JoinMeasurements, join_json
@@ -117,12 +117,12 @@ class _Bench:
 
     def _steps(self) -> int:
         plain = len(self.sizes.stores) + (1 if set(self.sizes.plain_queries) - {ONE} else 0)
-        by_part = {"plain": plain, "ours": len(KINDS), "sweep": 1, "ways": 1, "apart": 1}
+        by_part = {"plain": plain, "ours": len(self.sizes.workloads), "sweep": 1, "ways": 1, "apart": 1}
         return sum(by_part[part] for part in self.options.parts)
 
     def _plain(self, found: JoinMeasurements) -> JoinMeasurements:
         """One query with each state store, then the others with the faster one."""
-        cells = {kind.name: self._plan.plain(kind) for kind in KINDS}
+        cells = {kind.name: self._plan.plain(kind) for kind in self._plan.kinds}
         singles = [mine[ONE] for mine in cells.values() if ONE in mine]
         by_store: dict[str, dict[str, JoinResult]] = {}
         for store in self.sizes.stores:
@@ -146,7 +146,7 @@ class _Bench:
 
     def _ours(self, found: JoinMeasurements) -> JoinMeasurements:
         ours, checked = {}, {}
-        for kind in KINDS:
+        for kind in self._plan.kinds:
             cells, check = self._plan.ours(kind), self._plan.checked(kind)
             results = self._run_ours(f"Millstream, {kind.name}", [self._plan.warm_up(kind), *cells.values(), check])
             ours[kind.name] = _by_key(cells, results)

@@ -36,12 +36,9 @@ if TYPE_CHECKING:
     from millstream.engine.engine import Engine
 
 GEM_PACKS = 20
-USERS = 100_000
 TOP_PRICE = 99
 # Rows arrive up to this late, and the stream waits as long: disorder is real, but nothing is lost.
 DISORDER_MICROS = 100_000
-# For so many purchases there is one ad.
-ADS_SHARE = 4
 TRACKED = 12
 # Latencies of the queries on the screen, over the last few seconds.
 LATENCIES = 50
@@ -123,23 +120,23 @@ class Demo:
     answered: bool = False
 
     def open(self, rate: int, seed: int) -> None:
-        """The streams, with event times of now, and the first queries; returns when the first rows are in."""
+        """The stream, with event times of now, and the first queries; returns when the first rows are in."""
         from millstream.sources.source import GamingGenerator, Generator
 
-        shape = {"users": USERS, "gem_packs": GEM_PACKS, "disorder": DISORDER_MICROS}
-        for number, (table, pace) in enumerate((("purchases", rate), ("ads", max(1, rate // ADS_SHARE)))):
-            source = Generator.live(GamingGenerator, table=table, rate=pace, seed=seed + number, **shape)
-            self.engine.create_stream(table, source, time="time", lateness=f"{DISORDER_MICROS // 1000} ms")
+        source = Generator.live(
+            GamingGenerator, table="purchases", rate=rate, seed=seed, gem_packs=GEM_PACKS, disorder=DISORDER_MICROS
+        )
+        self.engine.create_stream("purchases", source, time="time", lateness=f"{DISORDER_MICROS // 1000} ms")
         self.create(self.target)
         deadline = time.monotonic() + FIRST_ROWS_SECONDS
-        while not all(stream.rows for stream in self.frame().status.streams) and time.monotonic() < deadline:
+        while not self.frame().status.streams[0].rows and time.monotonic() < deadline:
             time.sleep(PICTURE_SECONDS)
         self.started = time.monotonic()
-        self.rows_before = sum(stream.rows for stream in self.frame().status.streams)
+        self.rows_before = self.frame().status.streams[0].rows
 
     def create(self, number: int) -> None:
         """New random queries, in one epoch."""
-        drawn = [random_query(self.random, GEM_PACKS, TOP_PRICE, USERS) for _ in range(number)]
+        drawn = [random_query(self.random, GEM_PACKS, TOP_PRICE) for _ in range(number)]
         before = time.monotonic()
         results = self.engine.create_queries([QueryRequest(sql, owner) for sql, owner in drawn])
         self.create_seconds.append(time.monotonic() - before)
