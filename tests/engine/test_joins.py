@@ -336,7 +336,12 @@ def wrong(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     [
         (f"{SOURCES}SELECT p.price FROM p JOIN a USING (gem_pack)", "NO_COMMON_WINDOW", "JOIN a", "ON p.w = a.w"),
         (f"{DIFFERING}SELECT p.price FROM p JOIN a {ON}", "BAD_WINDOW", "window(time, '1 second')", "the same size"),
-        (f"{SOURCES}SELECT p.price FROM p JOIN a ON p.w = a.w AND p.time = a.cost", "SQL_TYPE", "p.time = a.cost", ""),
+        (
+            f"{SOURCES}SELECT p.price FROM p JOIN a ON p.w = a.w AND p.time = a.cost",
+            "SQL_TYPE",
+            "p.time = a.cost",
+            "cast one side",
+        ),
         (f"{SOURCES}SELECT p.price FROM {SIX}", "UNSUPPORTED", "JOIN", "at most 5 streams"),
         (f"{SOURCES}SELECT gem_pack FROM p JOIN a {ON}", "SQL_ANALYSIS", "gem_pack", "a.gem_pack or p.gem_pack"),
     ],

@@ -33,6 +33,8 @@ COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 COARSE = ("string", "boolean", "tinyint", "int")
 ORDERINGS = ("<>", "<", "<=", ">", ">=")
 PATTERNS = ("a%", "%a%", "_b%", "%", "", "%\\\\%%", "a\\\\_b", "%e_", "%y", "R%", "o%x", "%ß%", "___", "% %")
+# Digits of a decimal that a sign may stand before.
+SIGNED_DIGITS = 34
 TWINS = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide", "%": "try_mod"}
 
 
@@ -171,7 +173,11 @@ class Expressions:
         if draw < 0.5:
             return self._arithmetic(depth, kinds)
         if draw < 0.6:
-            return negated(self.rng.choice(("-", "abs")), self.number(depth - 1, kinds))
+            number = self.number(depth - 1, kinds)
+            # Spark rounds longer decimals when it changes their sign, and the engine refuses that.
+            if number.type == "decimal" and digits_of(number.type, number.digits)[0] > SIGNED_DIGITS:
+                return number
+            return negated(self.rng.choice(("-", "abs")), number)
         if draw < 0.75:
             return self.conditional(self.rng.choice(list(kinds)), depth)
         return self.call(self.rng.choice([f for f in FUNCTIONS if f.result in kinds]), depth)

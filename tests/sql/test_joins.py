@@ -523,8 +523,14 @@ WRONG = [
     ),
     (f"SELECT 1 FROM {SIX}", "UNSUPPORTED", "JOIN", "more than 5 sources", "at most 5"),
     ("SELECT user_id FROM p JOIN a ON p.w = a.w", "SQL_ANALYSIS", "user_id", "user_id is ambiguous", "a.user_id or p."),
-    ("SELECT 1 FROM p JOIN a ON p.w = a.w AND p.ok = a.cost", "SQL_TYPE", "p.ok = a.cost", "BOOLEAN and BIGINT", None),
-    ("SELECT 1 FROM p JOIN a ON p.w = a.cost", "SQL_TYPE", "p.w = a.cost", "STRUCT", None),
+    (
+        "SELECT 1 FROM p JOIN a ON p.w = a.w AND p.ok = a.cost",
+        "SQL_TYPE",
+        "p.ok = a.cost",
+        "BOOLEAN and BIGINT",
+        "cast one side",
+    ),
+    ("SELECT 1 FROM p JOIN a ON p.w = a.cost", "SQL_TYPE", "p.w = a.cost", "STRUCT", "cast one side"),
     ("SELECT a.price FROM p LEFT SEMI JOIN a USING (w)", "UNKNOWN_COLUMN", "a.price", "a.price", "columns"),
     (
         "SELECT a.w, count(*) FROM p LEFT JOIN a USING (w) GROUP BY a.w",

@@ -177,7 +177,8 @@ class Verdict:
         message = _first_line(refusal)
         reason = message.partition("due to data type mismatch:")[2].strip() or message
         reason = reason.replace('"', "").rstrip(". ")
-        return self._error("SQL_TYPE", f"{expression}: {_lower(reason)}", None, self._place(refusal))
+        hint = "cast one side, so that both have the same type" if "DIFF_TYPES" in refusal.condition else None
+        return self._error("SQL_TYPE", f"{expression}: {_lower(reason)}", hint, self._place(refusal))
 
     def _parse(self, refusal: Refusal) -> SqlError:
         if refusal.condition != "PARSE_SYNTAX_ERROR":
