@@ -32,10 +32,10 @@ def random_query(shape: Random, constants: Random, id: str, stream: StreamCase, 
     return replace(query, create_at=create_at, delete_at=delete_at, layout=random_layout(shape))
 
 
-def life(rng: Random, rounds: int) -> tuple[int, int | None]:
-    """From which batch on a query lives, and up to which."""
-    create_at = rng.randrange(rounds) if rng.random() < 0.4 else 0
-    deleted = create_at + 1 < rounds and rng.random() < 0.35
+def life(rng: Random, rounds: int, short: float = 0.4) -> tuple[int, int | None]:
+    """From which batch on a query lives, and up to which: about so many of them not from the first or to the last."""
+    create_at = rng.randrange(rounds) if rng.random() < short else 0
+    deleted = create_at + 1 < rounds and rng.random() < short - 0.05
     # Rather late: a query that is deleted early has hardly closed a window.
     return create_at, max(rng.randrange(create_at + 1, rounds) for _ in range(2)) if deleted else None
 

@@ -47,7 +47,8 @@ def random_join(shape: Random, constants: Random, id: str, streams: Sequence[Str
         layout=random_layout(shape),
     )
     query = drawing.grouped(query) if grouped else drawing.rows(query)
-    create_at, delete_at = life(constants, rounds)
+    # A join closes less than its streams do.
+    create_at, delete_at = life(constants, rounds, short=0.25)
     return replace(query, create_at=create_at, delete_at=delete_at)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -133,11 +133,12 @@ def random_stream(rng: Random, name: str) -> StreamCase:
 def random_family(rng: Random, count: int) -> list[StreamCase]:
     """Streams that can be joined: about the same time, keys with common values, columns of their own."""
     base, gap, time_type = rng.choice(BASES), rng.choice(GAPS), _time_type(rng)
-    span = JOINED_ROWS * gap // 2
+    most = rng.randint(30, JOINED_ROWS)
+    span = most * gap
     mixed = rng.random() < 0.1
     streams = []
     for place in range(count):
-        rows = rng.randint(20, JOINED_ROWS)
+        rows = int(most * rng.choice((0.3, 0.7, 1.0, 1.0))) if place else most
         domains = random_domains(rng, rng.choice((0.0, 0.0, 0.6)))
         if place:
             kept = {d.name for d in domains if d.name in JOIN_KEYS or rng.random() < 0.75}
@@ -146,7 +147,8 @@ def random_family(rng: Random, count: int) -> list[StreamCase]:
         begin = base + rng.choice((0, 0, rng.randrange(span // 3)))
         pace = max(int(rng.choice((0.5, 1.0, 1.0, 1.5)) * span / rows), 1)
         kind = _time_type(rng) if mixed else time_type
-        streams.append(_drawn(rng, f"s{place}", rows, begin, pace, kind, domains))
+        # A stream that is slow to close windows holds back all joins with it.
+        streams.append(_drawn(rng, f"s{place}", rows, begin, pace, kind, domains, (0, 0, 2, 10)))
     if count > 1 and rng.random() < EMPTY:
         streams[-1] = streams[-1].empty()
     return streams
@@ -157,12 +159,19 @@ def _time_type(rng: Random) -> str:
 
 
 def _drawn(
-    rng: Random, name: str, rows: int, base: int, gap: int, time_type: str, domains: tuple[Domain, ...]
+    rng: Random,
+    name: str,
+    rows: int,
+    base: int,
+    gap: int,
+    time_type: str,
+    domains: tuple[Domain, ...],
+    lateness_in_gaps: Sequence[int] = (0, 0, 3, 20, 100),
 ) -> StreamCase:
     """``rows`` rows, ``gap`` apart on average, in batches, some of them out of order."""
     batches = rng.choice((1, 2, 3, 4, 5, 6, MAX_BATCHES))
     time = rng.choice(("ts", "time", "EventTime", "`event time`"))
-    lateness = rng.choice((0, 0, 3, 20, 100)) * gap
+    lateness = rng.choice(lateness_in_gaps) * gap
     disorder = rng.choice((0.0, 0.5, 5.0, 30.0)) * gap
     missing = rng.choice((0.0, 0.0, 0.02))
     times = _event_times(rng, rows, base, gap, disorder, missing)

@@ -12,12 +12,13 @@ from millstream.model.plan import Bucket, BucketFile
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A bucket and the file it lies in."""
+    """A bucket and the file it lies in; ``number`` grows with each file added."""
 
     bucket: Bucket
     path: str
     batch: int
     watermark: int | None
+    number: int
 
 
 class BucketIndex:
@@ -27,14 +28,22 @@ class BucketIndex:
         self._lock = threading.Lock()
         self._groups: dict[str, list[Stored]] = defaultdict(list)
         self._live: dict[str, int] = {}
+        self._added = 0
         self.add(files)
 
     def add(self, files: Iterable[BucketFile]) -> None:
         with self._lock:
             for file in files:
+                self._added += 1
                 self._live[file.path] = len(file.buckets)
                 for bucket in file.buckets:
-                    self._groups[bucket.group].append(Stored(bucket, file.path, file.batch, file.watermark))
+                    stored = Stored(bucket, file.path, file.batch, file.watermark, self._added)
+                    self._groups[bucket.group].append(stored)
+
+    def mark(self) -> int:
+        """A moment: what is added later may belong to queries that nobody has heard of now."""
+        with self._lock:
+            return self._added
 
     def between(self, group: str, low: int, high: int) -> list[Stored]:
         """The group's buckets whose slices overlap [low, high)."""
@@ -48,10 +57,15 @@ class BucketIndex:
         self.add(files)
         return emptied
 
-    def below(self, lowest: Mapping[str, int]) -> list[str]:
+    def below(self, lowest: Mapping[str, int], mark: int) -> list[str]:
         """Forget buckets that end at or below their group's lowest needed time (groups not named need none); gives the
-        files that have none left."""
-        return self._discard(lambda s: s.bucket.group not in lowest or s.bucket.end <= lowest[s.bucket.group])
+        files that have none left. ``lowest`` was found out after ``mark``, and says nothing of buckets added since."""
+
+        def unneeded(one: Stored) -> bool:
+            group = one.bucket.group
+            return one.number <= mark and (group not in lowest or one.bucket.end <= lowest[group])
+
+        return self._discard(unneeded)
 
     def _discard(self, unneeded: Callable[[Stored], bool]) -> list[str]:
         emptied: list[str] = []

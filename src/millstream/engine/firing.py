@@ -96,6 +96,7 @@ class Firing:
             watermark = pipeline.watermark
             if watermark is None:
                 return False
+            mark = pipeline.buckets.mark()
             frontiers = self._metastore.frontiers(pipeline.stream.name)
             due = due_queries([one for one in frontiers if one.leg is None], watermark, self._registry.window)
             if not due.moves:
@@ -107,7 +108,7 @@ class Firing:
             self._metastore.commit_fire(Fire(pipeline.stream.name, due.moves, result))
             if result.broken:
                 self._registry.remove(list(result.broken))
-            self._clean_up(pipeline, result, lowest)
+            self._clean_up(pipeline, result, lowest, mark)
             self.count(result, time.monotonic() - started)
             return True
 
@@ -152,14 +153,15 @@ class Firing:
 
     def clean_up(self, pipeline: Pipeline) -> None:
         """Forget the buckets of a stream that no query needs any more."""
+        mark = pipeline.buckets.mark()
         frontiers = self._metastore.frontiers(pipeline.stream.name)
-        self._clean_up(pipeline, FireResult(), lowest_needed(frontiers, {}, self._registry.window))
+        self._clean_up(pipeline, FireResult(), lowest_needed(frontiers, {}, self._registry.window), mark)
 
-    def _clean_up(self, pipeline: Pipeline, result: FireResult, lowest: dict[str, int]) -> None:
+    def _clean_up(self, pipeline: Pipeline, result: FireResult, lowest: dict[str, int], mark: int) -> None:
         """First the transaction, then the files. No other fire of the stream runs now, so nobody reads them but
         readers of answers, whose files stay."""
         emptied = pipeline.buckets.replace(result.replaced, result.compacted)
-        unneeded = pipeline.buckets.below(lowest)
+        unneeded = pipeline.buckets.below(lowest, mark)
         free = self._metastore.drop_files(unneeded) if unneeded else []
         self.home.remove([*(self._metastore.unreferred(emptied) if emptied else []), *free])
 

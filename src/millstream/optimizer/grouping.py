@@ -96,7 +96,7 @@ def choose(candidate: Candidate, sketches: Iterable[Sketch], statistics: Statist
     measures = set(candidate.measures)
     sizes = {attribute: len(bounds) + 2 for attribute, bounds in mine.items()}
     best: Sketch | None = None
-    least = _cost(sizes, 1, len(measures), windows, statistics)
+    least = _cost(sizes, 1, len(measures), windows, statistics, candidate.keeps_rows)
     for sketch in sketches:
         if sketch.version.keys != candidate.keys or sketch.members >= MEMBER_LIMIT:
             continue
@@ -111,8 +111,9 @@ def choose(candidate: Candidate, sketches: Iterable[Sketch], statistics: Statist
         if len(both) > len(sketch.windows) and _narrow(both) and not _narrow(sketch.windows):
             continue
         before = {attribute: len(bounds) + 2 for attribute, bounds in sketch.thresholds.items()}
-        grown = _cost(union, sketch.members + 1, len(sketch.measures | measures), both, statistics)
-        growth = grown - _cost(before, sketch.members, len(sketch.measures), sketch.windows, statistics)
+        rows = candidate.keeps_rows
+        grown = _cost(union, sketch.members + 1, len(sketch.measures | measures), both, statistics, rows)
+        growth = grown - _cost(before, sketch.members, len(sketch.measures), sketch.windows, statistics, rows)
         if growth < least:
             best, least = sketch, growth
     return best
@@ -132,10 +133,18 @@ def _narrow(windows: Iterable[WindowSpec]) -> bool:
 
 
 def _cost(
-    sizes: Mapping[Attribute, int], members: int, planes: int, windows: Iterable[WindowSpec], statistics: Statistics
+    sizes: Mapping[Attribute, int],
+    members: int,
+    planes: int,
+    windows: Iterable[WindowSpec],
+    statistics: Statistics,
+    keeps_rows: bool,
 ) -> float:
+    """Cells are labelled by member where those are fewer than classes, but not where rows are kept: there each row lies
+    in one cell."""
     classes = _expected(sizes)
-    return group_cost(sizes, classes, min(classes, members), planes, windows, statistics)
+    labels = classes if keeps_rows else min(classes, members)
+    return group_cost(sizes, classes, labels, planes, windows, statistics)
 
 
 def _expected(sizes: Mapping[Attribute, int]) -> int:
