@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
+from millstream.bench import join_plain
 from millstream.bench.jobs import Digest, Tell
 from millstream.bench.join_apart import _aggregation, _Analysing, _in_home, _memory, window_rows
 from millstream.bench.join_cells import digest, each_cell
@@ -216,6 +218,34 @@ def test_a_cell_that_fails_does_not_cost_the_others(tmp_path: Path) -> None:
     assert "no luck" in first.reason
     assert isinstance(second, JoinResult)
     assert not list(tmp_path.iterdir())
+
+
+class Streaming:
+    """As much of a ``StreamingQuery`` as waiting for it needs: it has committed so many rows."""
+
+    def __init__(self, rows: int) -> None:
+        self.recentProgress = [{"numInputRows": rows, "durationMs": {"addBatch": 1}}] if rows else []
+
+    def exception(self) -> None:
+        return None
+
+
+# (rows committed by each of two queries, seconds spent, whether the wait has ended) for a cell of ten seconds
+WAITS = [
+    ((2_400_000, 2_400_000), 0, True),
+    ((5, 5), 11, False),
+    # One query has nothing yet: all wait, but not for ever.
+    ((5, 0), 41, False),
+]
+
+
+@pytest.mark.parametrize(("rows", "spent", "finished"), WAITS)
+def test_plain_spark_is_not_waited_for_without_end(rows: tuple[int, int], spent: float, finished: bool) -> None:
+    cell = JoinCell("AJoin", FEED, 20, 1, 2, 1, seconds=10.0)
+    running = [Streaming(count) for count in rows]
+    assert cell.rows == 2_400_000
+    began = time.time() - spent
+    assert join_plain._await(running, cell, began, lambda share, words: None) is finished  # type: ignore[arg-type]
 
 
 def failing(job: ApartJob, tell: Tell) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -63,7 +63,7 @@ def random_sources(shape: Random, constants: Random, streams: Sequence[StreamCas
         again = [s.leg for s in sources if s.stream is stream and s.leg.table]
         if again and shape.random() < 0.35:
             leg = replace(shape.choice(again), alias=alias)
-        sources.append(_source(leg, stream, lambda name, alias=alias: f"{alias}.{spell(name)}"))
+        sources.append(_source(leg, stream, spell))
     return sources
 
 
@@ -79,9 +79,8 @@ def _leg(shape: Random, constants: Random, alias: str, stream: StreamCase, writt
     return LegCase(alias, stream.name, stream.time, columns, where, extra, None if in_from else table)
 
 
-def _source(leg: LegCase, stream: StreamCase, spell: object) -> Source:
-    assert callable(spell)
-    leaves = stream.leaves(spell)
+def _source(leg: LegCase, stream: StreamCase, spell: Callable[[str], str]) -> Source:
+    leaves = stream.leaves(lambda name: f"{leg.alias}.{spell(name)}")
     for item in leg.extra:
         sql = replace(item.sql, engine=f"{leg.alias}.{item.alias}", twin=f"{leg.alias}.{item.alias}")
         leaves.append(Leaf(sql, constants_near(sql)))

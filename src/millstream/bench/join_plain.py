@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK = 0.5
+# Where some query has not committed anything when the time is up, all get so many times as long, or nothing would be
+# known of them.
+PATIENCE = 4
 
 
 def run_plain_joins(job: PlainJoinJob, tell: Tell) -> tuple[JoinResult | CellFailed, ...]:
@@ -66,17 +69,19 @@ def _run(session: SparkSession, cell: JoinCell, folder: Path, tell: Tell) -> Joi
 
 def _await(running: Sequence[StreamingQuery], cell: JoinCell, began: float, tell: Tell) -> bool:
     """Wait until every query has taken all rows, or the time is up; tells which."""
-    taken = 0
-    while taken < cell.rows * cell.queries:
-        if time.time() - began > cell.seconds:
+    taken = [0] * len(running)
+    while sum(taken) < cell.rows * cell.queries:
+        spent = time.time() - began
+        if spent > cell.seconds * PATIENCE or (spent > cell.seconds and all(taken)):
             return False
         time.sleep(LOOK)
         for one in running:
             found = one.exception()
             if found is not None:
                 raise found
-        taken = sum(_rows(one) for one in running)
-        tell(taken / cell.rows / cell.queries, f"{taken / cell.queries / 1e6:.2f} M rows each")
+        taken = [_rows(one) for one in running]
+        mean = sum(taken) / cell.queries
+        tell(mean / cell.rows, f"{mean / 1e6:.2f} M rows each")
     return True
 
 

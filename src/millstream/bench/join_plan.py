@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millstream.bench.join_data import Feed
@@ -44,6 +44,10 @@ class Plan:
         return {
             n: JoinCell(kind.name, feed, files, 1, n, self.seed, seconds=sizes.plain_limit) for n in sizes.plain_queries
         }
+
+    def plain_warm_up(self, kind: Workload) -> JoinCell:
+        """One that is not reported, as Millstream has it."""
+        return replace(self.plain(kind)[self.sizes.plain_queries[0]], queries=1, files=2)
 
     def checked(self, kind: Workload) -> JoinCell:
         """The first query on plain Spark's input, with all of its answers read."""

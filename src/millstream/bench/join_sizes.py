@@ -27,7 +27,7 @@ class JoinSizes:
     batch_seconds: int = 48
     ways_batches: int = 4
     ways_batch_seconds: int = 12
-    # Plain Spark gets less input in smaller batches, and so much of the clock for a cell.
+    # Plain Spark gets less input in smaller batches, and about so many seconds of the clock for a cell.
     plain_seconds: int = 24
     plain_batch_seconds: int = 4
     plain_limit: float = 60.0

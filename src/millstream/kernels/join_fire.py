@@ -281,7 +281,7 @@ class _Run:
                 partial = one.partial_until is not None and start <= one.partial_until
                 self.fired.windows[one.member.query] += 1
                 self.fired.rows[one.member.query] += total
-                self.fired.counted.append(Range(one.member.query, start, end, partial, 0, total))
+                self.fired.counted.append(Range(one.member.query, start, end, partial, 0, total, described=True))
 
     def _dense(self, side: _Side, pairs: Pairs, places: slice, views: list[View]) -> Relation:
         gathered = gather(pairs, views, places, side.count)

@@ -103,7 +103,7 @@ def describe(legs: Sequence[JoinLeg], counted: Sequence[Range]) -> Part:
     """The buckets that the rows of these answers are built from."""
     described = [{"versions": leg.versions, "buckets": [asdict(ref) for ref in leg.buckets]} for leg in legs]
     text = json.dumps({"legs": described}, separators=(",", ":"))
-    return Part((), tuple(replace(one, described=True) for one in counted), text.encode())
+    return Part((), tuple(counted), text.encode())
 
 
 def described_legs(data: bytes) -> list[tuple[list[str], list[BucketRef]]]:
