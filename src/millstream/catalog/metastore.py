@@ -68,6 +68,10 @@ __all__ = [
 ]
 
 
+# Group versions forgotten in one transaction: some milliseconds.
+FORGOTTEN_AT_ONCE = 200
+
+
 def wall_clock() -> int:
     return time.time_ns() // 1000
 
@@ -143,9 +147,14 @@ class Metastore:
             return reading.group_versions(tx, stream)
 
     def expire_versions(self, stream: str) -> list[str]:
-        """Forget group versions that nothing needs; the paths to remove, once running fires have ended."""
-        with self._database.write() as tx:
-            return reading.expire_versions(tx, stream)
+        """Forget group versions that nothing needs; the paths to remove, once running fires have ended. Thousands of
+        creates leave thousands of them: they go in steps, between which others can write."""
+        with self._database.read() as tx:
+            old = reading.old_versions(tx, stream)
+        for first in range(0, len(old), FORGOTTEN_AT_ONCE):
+            with self._database.write() as tx:
+                reading.forget_versions(tx, stream, old[first : first + FORGOTTEN_AT_ONCE])
+        return [path for _, _, path in old if path]
 
     # Queries
 

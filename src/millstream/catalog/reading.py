@@ -123,9 +123,9 @@ def _reference(row: Row[Any]) -> GroupVersionRef:
     return GroupVersionRef(row.group_name, row.stream, row.version, row.path, row.queries, row.classes, row.retired)
 
 
-def expire_versions(tx: Transaction, stream: str) -> list[str]:
-    """Forget group versions that no batch will run with, no bucket was made with and no answer refers to; their paths,
-    for removal."""
+def old_versions(tx: Transaction, stream: str) -> list[tuple[str, int, str]]:
+    """Group, version and path of group versions that no batch will run with, no bucket was made with and no answer
+    refers to. None of that can change for them any more, so they may be forgotten at any later time."""
     state = stream_row(tx, stream)
     oldest = tx.epoch
     if state.committed < state.planned:
@@ -137,13 +137,18 @@ def expire_versions(tx: Transaction, stream: str) -> list[str]:
     ).all()
     used = _used_versions(tx, stream) if rows else set()
     needed = referred(tx, [row.path for row in rows])
-    old = [row for row in rows if (row.group_name, row.version) not in used and row.path not in needed]
-    for start in range(0, len(old), 200):
-        pairs = [(row.group_name, row.version) for row in old[start : start + 200]]
-        tx.connection.execute(
-            delete(t.group_versions).where(_v.stream == stream, tuple_(_v.group_name, _v.version).in_(pairs))
-        )
-    return [row.path for row in old if row.path]
+    return [
+        (row.group_name, row.version, row.path)
+        for row in rows
+        if (row.group_name, row.version) not in used and row.path not in needed
+    ]
+
+
+def forget_versions(tx: Transaction, stream: str, versions: Sequence[tuple[str, int, str]]) -> None:
+    pairs = [(group, version) for group, version, _ in versions]
+    tx.connection.execute(
+        delete(t.group_versions).where(_v.stream == stream, tuple_(_v.group_name, _v.version).in_(pairs))
+    )
 
 
 def _used_versions(tx: Transaction, stream: str) -> set[tuple[str, int]]:
