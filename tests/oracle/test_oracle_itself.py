@@ -25,7 +25,7 @@ from .workload import Case, Workload
 
 SECOND = 1_000_000
 # Workloads with late rows, deleted queries and queries created later.
-SEEDS = (3, 4)
+SEEDS = (12, 13)
 
 Change = Callable[[Workload], Workload]
 
@@ -35,7 +35,7 @@ def pretending(oracle: Oracle, workload: Workload, change: Change) -> Engine:
 
     def run(spec: dict[str, Any], out: Path) -> object:
         out.mkdir()
-        expected = oracle.expected(change(workload))
+        expected = answers_of(oracle, workload, change(workload))
         for id, answer in expected.items():
             pq.write_table(answer.table, out / f"{id}.parquet")
         summary = {
@@ -48,6 +48,15 @@ def pretending(oracle: Oracle, workload: Workload, change: Change) -> Engine:
         return (out / "summary.json").write_text(json.dumps(summary))
 
     return run
+
+
+def answers_of(oracle: Oracle, workload: Workload, changed: Workload) -> dict[str, Expected]:
+    """The answers of the changed workload; only queries that differ are asked again."""
+    if changed.streams is not workload.streams:
+        return oracle.expected(changed)
+    known = oracle.expected(workload)
+    differ = tuple(new for old, new in zip(workload.queries, changed.queries, strict=True) if new != old)
+    return known | (oracle.expected(replace(changed, queries=differ)) if differ else {})
 
 
 def facts_of(stream: StreamCase, workload: Workload) -> dict[str, int]:
@@ -120,7 +129,7 @@ def test_mistakes_are_seen(oracle: Oracle, honest: list[Workload], mistake: str)
     assert any("rows, expected" in mismatch.text for mismatch in found)
 
 
-@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("seed", [11, 104])
 def test_the_twin_is_the_text_wherever_the_text_runs(oracle: Oracle, seed: int) -> None:
     """The rewriting into ``try_`` forms must not change what Spark answers without it."""
     drawn = Workload.from_seed(seed)
