@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import millstream
+from millstream.engine import replay
 
 from .expected import Oracle
 from .shrink import shrink
@@ -26,9 +27,11 @@ SEED = os.environ.get("ORACLE_SEED")
 _reports: dict[str, str] = {}
 
 
-def replay_with(spark: SparkSession) -> Engine:
+def replay_with(spark: SparkSession, fire_rounds: int) -> Engine:
     def run(spec: dict[str, Any], out: Path) -> object:
-        return millstream.replay(spec, out, spark=spark)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(replay, "FIRE_ROUNDS", fire_rounds)
+            return millstream.replay(spec, out, spark=spark)
 
     return run
 
@@ -40,7 +43,7 @@ def refused(found: list[Mismatch]) -> bool:
 def check(workload: Workload, spark: SparkSession) -> None:
     if workload.token in _reports:
         pytest.fail(_reports[workload.token], pytrace=False)
-    oracle, engine = Oracle(spark), replay_with(spark)
+    oracle, engine = Oracle(spark), replay_with(spark, workload.fire_rounds)
     found = mismatches(workload, oracle, engine)
     if not found:
         return
