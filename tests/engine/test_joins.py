@@ -22,7 +22,7 @@ import pytest
 from millstream import Answer, Engine, MillstreamError, ParquetFiles
 from millstream.engine import answers as answer_log
 
-from .inputs import SCHEMA, drop_file, purchases
+from .inputs import HOUR, SCHEMA, drop_file, purchases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -256,7 +256,7 @@ def test_an_answer_is_read_in_pages_by_any_engine_and_keeps_its_buckets(
     assert {a.total_rows for a in pages if a.window_end == pages[0].window_end} == {whole_rows(whole, 1.0)}
     # Later batches bring the frontier forward: nobody but the unread answer needs the first batch's buckets any more.
     live.feed(range(25, 55), range(25, 55))
-    live.engine._core.tidy(retention=3_600_000_000)
+    live.engine._core.tidy(retention=HOUR, dead_letters=HOUR)
     engine = live.restart()
     pages += list(engine.query("rows").read(cursor, limit=1).answers)
     cursor = pages[-1].cursor
@@ -283,12 +283,12 @@ def test_buckets_of_unread_answers_go_when_the_answers_expire(live: Live) -> Non
     before = buckets(live.home)
     assert before
     live.feed(range(25, 55), range(25, 55))
-    live.engine._core.tidy(retention=3_600_000_000)
+    live.engine._core.tidy(retention=HOUR, dead_letters=HOUR)
     assert before <= buckets(live.home)
     assert live.rows("rows")
     query.delete()
     live.engine.await_idle()
-    live.engine._core.tidy(retention=-10_000_000)
+    live.engine._core.tidy(retention=-10_000_000, dead_letters=HOUR)
     assert not buckets(live.home)
     assert not list((live.home / "answers").iterdir())
     named = live.engine._core.metastore.referenced_files()

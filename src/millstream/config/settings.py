@@ -24,6 +24,7 @@ class Settings:
     seal_delay: int = 20_000
     # Answers older than this may be removed; a reader that resumes later gets BAD_CURSOR.
     answer_retention: int = 24 * 3_600_000_000
+    dead_letter_retention: int = 30 * 24 * 3_600_000_000
     # Loopback only: whoever can connect can create queries.
     http_host: str = "127.0.0.1"
     # 0: any free port; the running engine writes the one it got into its home.
@@ -45,7 +46,8 @@ LEAST = {
     "seal_requests": 1,
     "seal_delay": 0,
     "answer_retention": 0,
+    "dead_letter_retention": 0,
     "http_port": 0,
 }
-DURATION_SETTINGS = ("trigger_interval", "seal_delay", "answer_retention")
+DURATION_SETTINGS = ("trigger_interval", "seal_delay", "answer_retention", "dead_letter_retention")
 TEXT_SETTINGS = ("metastore_url",)

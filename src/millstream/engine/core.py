@@ -128,12 +128,14 @@ class Core:
         pipeline.watermark = watermark
         return moved
 
-    def tidy(self, retention: int) -> None:
-        """Forget what is older than the retention (microseconds), and group versions that nothing needs."""
+    def tidy(self, retention: int, dead_letters: int) -> None:
+        """Forget answers, queries that are gone and dead letters that are older than their retention (microseconds),
+        and group versions that nothing needs."""
         before = self._clock() - retention
         removed = self.metastore.expire_answers(before_time=before)
         self.registry.forget_queries(self.metastore.expire_history(before))
         for name, pipeline in self.pipelines.items():
+            removed += self._old_dead_letters(name, self._clock() - dead_letters)
             with pipeline.firing:
                 # Queries that were deleted leave buckets behind that no fire comes by to forget.
                 self.firing.clean_up(pipeline)
@@ -141,6 +143,11 @@ class Core:
                 self.registry.forget(versions)
                 removed += versions
         self.home.remove(removed)
+
+    def _old_dead_letters(self, stream: str, before: int) -> list[str]:
+        paths = [path for _, path in self.metastore.dead_letters(stream)]
+        old = [path for path in paths if self.home.written_at(path) < before]
+        return self.metastore.drop_files(old) if old else []
 
     def sweep(self) -> int:
         """Remove files of jobs that never committed; only while no job runs."""

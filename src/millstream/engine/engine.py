@@ -334,7 +334,7 @@ class Engine:
                 self._fire_once()
                 self._follow()
                 if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
-                    self._core.tidy(self.settings.answer_retention)
+                    self._core.tidy(self.settings.answer_retention, self.settings.dead_letter_retention)
                     tidied = time.monotonic()
                 self._fire_error = None
             except Exception as error:

@@ -70,6 +70,13 @@ class Home:
         """A file's bytes, mapped into memory."""
         return pa.memory_map(self.path(relative), "r").read_buffer()
 
+    def written_at(self, relative: str) -> int:
+        """When a file was written, in microseconds; the beginning of time for one that somebody has removed."""
+        try:
+            return os.stat(self.path(relative)).st_mtime_ns // 1000
+        except FileNotFoundError:
+            return 0
+
     def remove(self, relative: Iterable[str]) -> None:
         for name in relative:
             Path(self.path(name)).unlink(missing_ok=True)
