@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from millstream.catalog.metastore import Metastore
 from millstream.engine.answers import AnswerLog
@@ -87,15 +87,6 @@ class Core:
         query = self.front_end.compile(sql)
         return NewRequest(id, owner, key, query, self.registry.selections_of(query))
 
-    def warm_up(self, stream: Stream) -> None:
-        """Let Spark's analyzer see queries before the first user waits for it: a cold JVM takes a second for the first
-        and some tenths of a second for the next dozens. Nothing depends on it, so it gives way to any error."""
-        for sql in _warm_up_queries(stream):
-            try:
-                self.front_end.compile(sql)
-            except Exception:
-                return
-
     def fire_all(self) -> None:
         """Fire until nothing is due."""
         for pipeline in list(self.pipelines.values()):
@@ -161,26 +152,3 @@ class Core:
         self.registry.close()
         self.metastore.close()
         self._lock.release()
-
-
-# Queries that the analyzer sees at the start of a stream, in all.
-WARM_UP_QUERIES = 24
-
-
-def _warm_up_queries(stream: Stream) -> Iterator[str]:
-    """Texts of the kind that users write, over the stream's own columns; the second of each pair differs in its
-    literal only."""
-
-    def quoted(name: str) -> str:
-        return "`" + name.replace("`", "``") + "`"
-
-    time_column = quoted(stream.time)
-    numbers = [quoted(f.name) for f in stream.fields if f.type.integral or f.type.floating] or ["1"]
-    for number in range(WARM_UP_QUERIES):
-        column = numbers[number // 2 % len(numbers)]
-        operator = ("<", ">", "=", "<=", ">=", "<>")[number // 2 % 6]
-        yield (
-            f"SELECT {quoted(stream.fields[0].name)}, count(*) AS n, sum({column}) AS total FROM {quoted(stream.name)} "
-            f"WHERE {column} {operator} {100 + number} "
-            f"GROUP BY {quoted(stream.fields[0].name)}, window({time_column}, '2 seconds', '1 second')"
-        )

@@ -33,6 +33,7 @@ from millstream.engine.status import (
     StreamStatus,
     moment,
 )
+from millstream.engine.warming import begin_warm_up
 from millstream.errors import CatalogError, EngineError, MillstreamError
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 LOOK_INTERVAL = 1.0
 # How often old answers, queries and group versions are forgotten, in seconds.
 HOUSEKEEPING_INTERVAL = 30.0
+# A stream that is created while Spark's analyzer is cold waits for it so long at most, in seconds.
+WARM_UP_WAIT = 3.0
 # Answers given at most by one read.
 PAGE_ANSWERS = 1000
 
@@ -79,6 +82,7 @@ class Engine:
         except BaseException:
             self._spark.stop()
             raise
+        self._warming = begin_warm_up(self._spark.analyzer, self._spark.application, self._stopping)
         self._core.sweep()
         self._changelog = Changelog(self._core.registry, self.settings.seal_delay / 1e6, self.settings.seal_requests)
         self._firing = threading.Thread(target=self._fire_loop, name="millstream-fire", daemon=True)
@@ -108,7 +112,8 @@ class Engine:
             else:
                 pipeline = self._core.add_stream(self._stream(name, found, time, lateness, max_skew, idle_timeout))
             self._start(pipeline, found)
-        threading.Thread(target=self._core.warm_up, args=(pipeline.stream,), daemon=True).start()
+        if self._warming is not None:
+            self._warming.join(WARM_UP_WAIT)
         return self.stream(name)
 
     def _stream(
@@ -294,6 +299,8 @@ class Engine:
         for running in self._running.values():
             running.stop()
         self._firing.join()
+        if self._warming is not None:
+            self._warming.join()
         self._core.close()
         self._spark.stop()
 

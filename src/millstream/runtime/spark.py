@@ -44,6 +44,7 @@ class Spark:
         cores = machine_cores() if session is None else self.session.sparkContext.defaultParallelism
         self.parallelism = parallelism or cores
         self.analyzer = SparkAnalyzer(self.session)
+        self.application = str(self.session.sparkContext.applicationId)
 
     def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
         return jobs.ingest_splits(self.session, task, splits)
