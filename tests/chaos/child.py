@@ -202,7 +202,8 @@ class Child:
             if found or following != cursor:
                 self.clients.keep_page(query, cursor, following, [_plain(answer) for answer in found])
                 if query == workload.SUNK:
-                    self.core.metastore.save_cursor(query, following)
+                    for name in (query, "visitor"):
+                        self.core.metastore.save_cursor(name, following)
             if not found:
                 break
             cursor = following
@@ -227,7 +228,7 @@ class Child:
             self.read(query, limit)
         core.sweep()
         _write_json(self.place / "report.json", self.report())
-        core.metastore.drop_cursor(workload.SUNK)
+        core.metastore.drop_cursor("visitor")
 
     def report(self) -> dict[str, Any]:
         records = {record.id: record for record in self.core.metastore.queries()}

@@ -70,8 +70,7 @@ QUERIES: dict[str, str] = {
     "matched": _sources("'3 seconds', '1 second'")
     + f"SELECT p.gem_pack, count(*) AS n, sum(a.cost) AS spent FROM p JOIN a {_ON} GROUP BY p.gem_pack, p.w",
     "self": _SELF,
-    "everything": _sources("'8 seconds'")
-    + "SELECT p.price, a.cost FROM p JOIN a ON p.w = a.w AND p.price < a.cost",
+    "everything": _sources("'8 seconds'") + "SELECT p.price, a.cost FROM p JOIN a ON p.w = a.w AND p.price < a.cost",
     "doomed": "SELECT count(*) AS n FROM purchases WHERE user_id < 5 GROUP BY window(time, '2 seconds', '1 second')",
 }
 # Pairs every row with every other: stopped by the limit on pairs, in a fire.
