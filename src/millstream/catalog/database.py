@@ -15,6 +15,7 @@ from sqlalchemy import URL, Connection, Engine, Row, create_engine, event, inser
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, ProgrammingError
 
 from millstream.catalog import tables as t
+from millstream.crashpoints import crash_point
 from millstream.errors import EngineError, MillstreamError, SpecError
 
 # Another process holds SQLite's write lock only for one transaction; a wait this long means that something is wrong.
@@ -66,12 +67,15 @@ class Database:
             yield self._admit(connection, connection.execute(_HEAD).one())
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
-        """A transaction that excludes other writers; any exception leaves no effect."""
+    def write(self, name: str) -> Iterator[Transaction]:
+        """A transaction that excludes other writers; any exception leaves no effect. Its crash points go by its
+        name."""
         self._check_open()
         try:
             with self._lock, self._writing.begin() as connection:
                 yield self._admit(connection, connection.execute(_LOCK_HEAD).one())
+                crash_point(f"{name}.before-commit")
+            crash_point(f"{name}.after-commit")
         except IntegrityError as error:
             raise EngineError("INTERNAL", "the metastore holds that row already", detail=str(error.orig)) from error
 
@@ -113,6 +117,7 @@ def take_over(url: str, holder: str, clock: Callable[[], int]) -> Database:
         ) from error
     except DBAPIError as error:
         raise _open_error(location, error) from error
+    crash_point("open.after-commit")
     return Database(engine, incarnation, clock)
 
 
@@ -179,10 +184,12 @@ def _install(engine: Engine, holder: str, now: int) -> int:
         if incarnation is None:
             head = {"id": 1, "schema_version": t.SCHEMA_VERSION, "epoch": 0, "answer_seq": 0}
             connection.execute(insert(t.engine).values(incarnation=1, holder=holder, opened_at=now, **head))
+            crash_point("open.before-commit")
             return 1
         # Tables that an earlier version did not have were created above; from now on it must not open this metastore.
         head = {"schema_version": t.SCHEMA_VERSION, "incarnation": incarnation + 1}
         connection.execute(update(t.engine).values(holder=holder, opened_at=now, **head))
+        crash_point("open.before-commit")
         return incarnation + 1
 
 

@@ -98,7 +98,7 @@ class Metastore:
     # Streams
 
     def add_stream(self, stream: Stream) -> None:
-        with self._database.write() as tx:
+        with self._database.write("add_stream") as tx:
             names = list(tx.connection.execute(select(t.streams.c.name)).scalars())
             if stream.name in names:
                 raise CatalogError("DUPLICATE_STREAM", f"a stream {stream.name!r} exists already")
@@ -119,7 +119,7 @@ class Metastore:
     def seal(self, change: Change) -> Epoch:
         """Make the change the next epoch. A change that alters nothing gives the current one."""
         definitions = {create.id: codec.dumps(create.query) for create in change.creates}
-        with self._database.write() as tx:
+        with self._database.write("seal") as tx:
             epoch = changelog.seal(tx, change, definitions)
         for create in change.creates:
             if create.id not in epoch.same_as:
@@ -152,7 +152,7 @@ class Metastore:
         with self._database.read() as tx:
             old = reading.old_versions(tx, stream)
         for first in range(0, len(old), FORGOTTEN_AT_ONCE):
-            with self._database.write() as tx:
+            with self._database.write("expire_versions") as tx:
                 reading.forget_versions(tx, stream, old[first : first + FORGOTTEN_AT_ONCE])
         return [path for _, _, path in old if path]
 
@@ -177,7 +177,7 @@ class Metastore:
         """Stop a query for good, or a join by the name of one of its legs. It keeps its first reason; one that is gone
         already stays as it is."""
         query_id = query_of_member(query_id)
-        with self._database.write() as tx:
+        with self._database.write("set_failed") as tx:
             values = {"state": FAILED, "reason": reason, "ended_at": tx.now}
             live = (t.queries.c.id == query_id, t.queries.c.state.in_(LIVE))
             if not tx.connection.execute(update(t.queries).where(*live).values(**values)).rowcount:
@@ -185,7 +185,7 @@ class Metastore:
 
     def expire_history(self, before: int) -> list[str]:
         """Forget queries that ended and epochs sealed before a time; gives the ids of the queries."""
-        with self._database.write() as tx:
+        with self._database.write("expire_history") as tx:
             ids = reading.expire_history(tx, before)
         self._definitions.forget(ids)
         return ids
@@ -194,29 +194,29 @@ class Metastore:
 
     def plan_batch(self, stream: str, batch: int, offsets: str, clock: int) -> tuple[IngestPlan, bool]:
         """The plan of a batch and whether it was committed before. Called before every run of a batch, replays too."""
-        with self._database.write() as tx:
+        with self._database.write("plan_batch") as tx:
             return batches.plan_batch(tx, stream, batch, offsets, clock)
 
     def commit_batch(self, plan: IngestPlan, result: BatchResult) -> int | None:
         """Record a batch that ran, and give the watermark after it. Doing so again has no effect."""
-        with self._database.write() as tx:
+        with self._database.write("commit_batch") as tx:
             return batches.commit_batch(tx, plan, result)
 
     def flush_stream(self, stream: str) -> None:
         """Close all time of a finite stream, after its last batch. Doing so again has no effect."""
-        with self._database.write() as tx:
+        with self._database.write("flush_stream") as tx:
             batches.flush_stream(tx, stream)
 
     def advance_idle(self, stream: str, watermark: int) -> int | None:
         """Let the watermark of an idle stream follow others, and give it. No effect while a batch runs, after the end
         of the stream, or if it is that far already."""
-        with self._database.write() as tx:
+        with self._database.write("advance_idle") as tx:
             return batches.advance_idle(tx, stream, watermark)
 
     def save_figures(self, stream: str, figures: Figures) -> None:
         """Keep what was measured of a stream; nothing that was promised depends on it."""
         text = codec.dumps(figures)
-        with self._database.write() as tx:
+        with self._database.write("save_figures") as tx:
             tx.connection.execute(delete(t.statistics).where(t.statistics.c.stream == stream))
             tx.connection.execute(insert(t.statistics).values(stream=stream, figures=text))
 
@@ -247,7 +247,7 @@ class Metastore:
 
     def commit_fire(self, fire: Fire) -> None:
         """Publish a fire: all of it, or an error and nothing."""
-        with self._database.write() as tx:
+        with self._database.write("commit_fire") as tx:
             frontier.commit_fire(tx, fire)
 
     # Files
@@ -260,7 +260,7 @@ class Metastore:
     def drop_files(self, paths: Sequence[str]) -> list[str]:
         """Forget bucket and dead-letter files. Gives those to remove once running fires have ended; the others are kept
         for answers that refer to them, and ``expire_answers`` gives them when their time has come."""
-        with self._database.write() as tx:
+        with self._database.write("drop_files") as tx:
             return files.drop_files(tx, paths)
 
     def unreferred(self, paths: Sequence[str]) -> list[str]:
@@ -293,11 +293,11 @@ class Metastore:
     def expire_answers(self, *, before_seq: int | None = None, before_time: int | None = None) -> list[str]:
         """Forget answer files with a lower number, or committed before a time; the paths to remove, with those of
         bucket files that were kept for these answers alone."""
-        with self._database.write() as tx:
+        with self._database.write("expire_answers") as tx:
             return files.expire_answers(tx, before_seq, before_time)
 
     def save_cursor(self, name: str, value: str) -> None:
-        with self._database.write() as tx:
+        with self._database.write("save_cursor") as tx:
             known = update(t.cursors).where(t.cursors.c.name == name).values(value=value)
             if not tx.connection.execute(known).rowcount:
                 tx.connection.execute(insert(t.cursors).values(name=name, value=value))
@@ -310,7 +310,7 @@ class Metastore:
         return value
 
     def drop_cursor(self, name: str) -> None:
-        with self._database.write() as tx:
+        with self._database.write("drop_cursor") as tx:
             tx.connection.execute(delete(t.cursors).where(t.cursors.c.name == name))
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from millstream.catalog.metastore import Epoch
+from millstream.crashpoints import crash_point
 from millstream.engine.registry import NewRequest, Registry
 from millstream.errors import CatalogError, EngineError, MillstreamError
 
@@ -94,7 +95,7 @@ class Changelog:
         for request in good:
             id = request.create.id if request.create else request.delete
             assert id is not None
-            request.done.set_result(Sealed(id, epoch))
+            _acknowledge(request.done, Sealed(id, epoch))
 
     def _seal_together(self, requests: list[_Request]) -> Epoch:
         creates = [r.create for r in requests if r.create is not None]
@@ -127,7 +128,7 @@ class Changelog:
             return True
         known = self._registry.by_key(create.owner, create.key)
         if known is not None:
-            request.done.set_result(Sealed(*known))
+            _acknowledge(request.done, Sealed(*known))
         return known is not None
 
 
@@ -136,7 +137,14 @@ def _follow(done: Future[Sealed], follower: Future[Sealed]) -> None:
     if error is not None:
         follower.set_exception(error)
     else:
-        follower.set_result(done.result())
+        _acknowledge(follower, done.result())
+
+
+def _acknowledge(request: Future[Sealed], sealed: Sealed) -> None:
+    """Tell the caller: from now on it relies on what was sealed."""
+    crash_point("changelog.acknowledging", sealed.id)
+    request.set_result(sealed)
+    crash_point("changelog.acknowledged", sealed.id)
 
 
 def _duplicate(id: str) -> CatalogError:

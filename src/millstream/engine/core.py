@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from millstream.catalog.metastore import Metastore
+from millstream.crashpoints import crash_point
 from millstream.engine.answers import AnswerLog
 from millstream.engine.firing import Firing
 from millstream.engine.joining import Joining
@@ -46,9 +47,10 @@ class Core:
         self._lock = Lock(home)
         try:
             holder = f"{socket.gethostname()} process {os.getpid()}"
-            self.metastore = Metastore.open(metastore_url or home.metastore_url(), holder=holder)
+            self.metastore = Metastore.open(metastore_url or home.metastore_url(), holder=holder, clock=clock)
             self.registry = Registry(self.metastore, home)
             self.registry.load()
+            crash_point("start.loaded")
         except BaseException:
             self._lock.release()
             raise
@@ -133,7 +135,9 @@ class Core:
                 versions = self.metastore.expire_versions(name)
                 self.registry.forget(versions)
                 removed += versions
+        crash_point("tidy.forgotten")
         self.home.remove(removed)
+        crash_point("tidy.done")
 
     def _old_dead_letters(self, stream: str, before: int) -> list[str]:
         paths = [path for _, path in self.metastore.dead_letters(stream)]
@@ -144,7 +148,9 @@ class Core:
         """Remove files of jobs that never committed; only while no job runs."""
         named = self.metastore.referenced_files()
         orphans = [path for path in self.home.files() if path not in named]
+        crash_point("sweep.found")
         self.home.remove(orphans)
+        crash_point("sweep.done")
         return len(orphans)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import Fire, Metastore
 from millstream.catalog.records import Frontier
+from millstream.crashpoints import crash_point
 from millstream.engine.buckets import Stored
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
@@ -105,11 +106,13 @@ class Firing:
             lowest = lowest_needed(frontiers, due.moves, self._registry.window)
             items = [self._item(pipeline, group, queries, lowest, watermark) for group, queries in due.by_group.items()]
             result = self._answers(pipeline, [item for item in items if item.buckets])
+            crash_point("fire.job-done")
             self._metastore.commit_fire(Fire(pipeline.stream.name, due.moves, result))
             if result.broken:
                 self._registry.remove(list(result.broken))
             self._clean_up(pipeline, result, lowest, mark)
             self.count(result, time.monotonic() - started)
+            crash_point("fire.done")
             return True
 
     def count(self, result: FireResult, seconds: float) -> None:

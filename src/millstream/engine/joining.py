@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from millstream.catalog.metastore import Fire, Metastore, streams_of
+from millstream.crashpoints import crash_point
 from millstream.engine.firing import LEAST_QUERIES, DueSet, Firing, due_queries, lowest_needed, reference
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
@@ -47,12 +48,14 @@ class Joining:
                 return False
             started = time.monotonic()
             result = self._firing.run(self._tasks(name, due, pipelines))
+            crash_point("join.job-done")
             self._metastore.commit_fire(Fire(name, due.moves, result))
             if result.broken:
                 self._registry.remove(list(result.broken))
             self._firing.count(result, time.monotonic() - started)
             for pipeline in pipelines.values():
                 self._firing.clean_up(pipeline)
+            crash_point("join.done")
             return True
 
     def _tasks(self, name: str, due: DueSet, pipelines: Mapping[str, Pipeline]) -> list[JoinTask]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millstream.catalog.metastore import Metastore
+from millstream.crashpoints import crash_point
 from millstream.engine.buckets import BucketIndex
 from millstream.engine.registry import Registry
 from millstream.model.plan import BatchResult
@@ -87,6 +88,7 @@ class Pipeline:
         started = time.monotonic()
         versions = self._registry.versions(plan.epoch, self.stream.name)
         result = ingest(IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions))
+        crash_point("ingest.job-done")
         watermark = self._metastore.commit_batch(plan, result)
         if result.broken:
             self._registry.remove(list(result.broken))
@@ -100,6 +102,7 @@ class Pipeline:
         if batch % SAVE_FIGURES == 0:
             self._metastore.save_figures(self.stream.name, self.figures)
         self._on_commit(self)
+        crash_point("ingest.done")
 
     def flush(self) -> None:
         """Finite input has ended: all time is closed."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, LegPlace, Metastore, NewQuery
+from millstream.catalog.records import FAILED
 from millstream.errors import CatalogError
 from millstream.kernels.classes import CLASS_LIMIT, grid_size, table_of
 from millstream.kernels.evaluate import Evaluator
@@ -107,19 +108,23 @@ class Registry:
 
     def load(self) -> None:
         """Take over what the metastore knows; called once, at start."""
+        epoch = self._metastore.current_epoch()
         for state in self._metastore.streams():
-            newest: dict[str, GroupVersionRef] = {}
             for ref in self._metastore.group_versions(state.stream.name):
                 self._paths[ref.group, ref.version] = ref.path
                 self._numbers = max(self._numbers, int(ref.group.removeprefix("g-")))
-                if ref.group not in newest or newest[ref.group].version < ref.version:
-                    newest[ref.group] = ref
-            for ref in newest.values():
-                if not ref.retired:
-                    self._take(Sketch.of(self._read(ref.path)))
+            # Not the newest version kept of each group: of one that has no query left, that is an old one.
+            for ref in self._metastore.epoch_plan(epoch, state.stream.name):
+                self._take(Sketch.of(self._read(ref.path)))
+        failed = []
         for record in self._metastore.queries():
             self._know(record.id, record.query)
             self._ids.add(record.id)
+            if record.state == FAILED and record.id in self._running:
+                failed.append(record.id)
+        if failed:
+            # The engine died between the transaction that stopped them and the epoch that takes them out.
+            self.remove(failed)
 
     def _read(self, path: str) -> GroupVersion:
         with open(self._home.path(path), encoding="utf-8") as file:

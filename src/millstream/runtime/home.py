@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from millstream.crashpoints import crash_point
 from millstream.errors import EngineError
 
 BUCKETS, ANSWERS, GROUPS, DEAD = "buckets", "answers", "groups", "dead"
@@ -35,7 +36,8 @@ class Home:
 
     def create(self) -> None:
         for name in (BUCKETS, ANSWERS, GROUPS, DEAD, "checkpoints"):
-            os.makedirs(self.path(name), exist_ok=True)
+            self._make_folder(name)
+        crash_point("home.created")
 
     def checkpoint(self, stream: str) -> str:
         return self.path(f"checkpoints/{stream}")
@@ -50,13 +52,17 @@ class Home:
         it once, after the last."""
         relative = f"{folder}/{stem}-{uuid.uuid4().hex[:12]}.{suffix}"
         path = self.path(relative)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        kind = _kind(relative)
+        self._make_folder(folder)
         with open(path, "xb") as file:
+            crash_point(f"{kind}.created", relative)
             for part in data:
                 file.write(part)
+            file.flush()
+            crash_point(f"{kind}.written", relative)
             if self.durable:
-                file.flush()
                 os.fsync(file.fileno())
+        crash_point(f"{kind}.synced", relative)
         if sync_folder:
             self.sync(folder)
         return relative
@@ -65,6 +71,18 @@ class Home:
         """Make the names in a folder durable."""
         if self.durable:
             _sync_directory(self.path(folder))
+        crash_point(f"{_kind(folder)}.named", folder)
+
+    def _make_folder(self, folder: str) -> None:
+        """Make a folder whose own name is durable as well: without it, the files in it would be lost with it."""
+        path = os.path.abspath(self.path(folder))
+        holders = []
+        while not os.path.isdir(path):
+            path = os.path.dirname(path)
+            holders.append(path)
+        os.makedirs(self.path(folder), exist_ok=True)
+        for holder in holders if self.durable else ():
+            _sync_directory(holder)
 
     def read(self, relative: str) -> pa.Buffer:
         """A file's bytes, mapped into memory."""
@@ -79,7 +97,9 @@ class Home:
 
     def remove(self, relative: Iterable[str]) -> None:
         for name in relative:
+            crash_point(f"{_kind(name)}.removing", name)
             Path(self.path(name)).unlink(missing_ok=True)
+            crash_point(f"{_kind(name)}.removed", name)
 
     def files(self) -> list[str]:
         """All data files, relative to the home."""
@@ -88,6 +108,11 @@ class Home:
 
     def delete(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _kind(relative: str) -> str:
+    """The folder of the home that a path lies in; crash points go by it."""
+    return relative.partition("/")[0]
 
 
 def _sync_directory(path: str) -> None:
@@ -119,6 +144,7 @@ class Lock:
         self._file.truncate(0)
         self._file.write(f"process {os.getpid()}")
         self._file.flush()
+        crash_point("lock.taken")
 
     def release(self) -> None:
         self._file.close()
