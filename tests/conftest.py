@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support.postgres import OPT_OUT, Server, Unavailable, running_server
 
 from millstream.runtime.java import ensure_java, ensure_python
+from tests.support.postgres import OPT_OUT, Server, Unavailable, running_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

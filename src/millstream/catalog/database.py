@@ -80,7 +80,7 @@ class Database:
     """
 
     def __init__(self, engine: Engine, head: Head, clock: Callable[[], int], limit: float = DEFAULT_LIMIT) -> None:
-        self.incarnation = head.incarnation
+        self.incarnation: int = head.incarnation
         self.outage = Outage(limit)
         self._writes = head.writes
         self._clock = clock

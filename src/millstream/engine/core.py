@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from millstream.catalog.metastore import Metastore
+from millstream.catalog.outage import DEFAULT_LIMIT
 from millstream.engine.answers import AnswerLog
 from millstream.engine.firing import Firing
 from millstream.engine.joining import Joining
@@ -39,6 +40,7 @@ class Core:
         metastore_url: str | None = None,
         on_commit: Callable[[Pipeline], None] = lambda pipeline: None,
         clock: Callable[[], int] = wall_clock,
+        metastore_wait: float = DEFAULT_LIMIT,
     ) -> None:
         home.create()
         self.home = home
@@ -46,7 +48,8 @@ class Core:
         self._lock = Lock(home)
         try:
             holder = f"{socket.gethostname()} process {os.getpid()}"
-            self.metastore = Metastore.open(metastore_url or home.metastore_url(), holder=holder)
+            url = metastore_url or home.metastore_url()
+            self.metastore = Metastore.open(url, holder=holder, limit=metastore_wait)
             self.registry = Registry(self.metastore, home)
             self.registry.load()
         except BaseException:
