@@ -156,7 +156,7 @@ def once_at_commit(line: Proxy, fate: str) -> None:
     """The next commit meets this fate, later ones do not."""
 
     def broken(data: bytes) -> str:
-        if b"COMMIT" not in data:
+        if b"COMMIT\0" not in data:
             return network.PASS
         line.fate = lambda data: network.PASS
         return fate
@@ -277,7 +277,7 @@ def test_a_user_does_not_wait_for_a_writer_that_waits(postgres: Server, line: Pr
     store.add_stream(stream())
 
     def broken(data: bytes) -> str:
-        if b"COMMIT" in data:
+        if b"COMMIT\0" in data:
             threading.Thread(target=line.cut).start()
             return network.AFTER
         return network.PASS
