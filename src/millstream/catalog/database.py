@@ -192,8 +192,18 @@ def take_over(url: str, holder: str, clock: Callable[[], int], limit: float = DE
             hint="pip install 'millstream[postgres]'",
         ) from error
     except DBAPIError as error:
-        raise _open_error(location, error) from error
+        raise open_error(location, error) from error
     return Database(engine, head, clock, limit)
+
+
+def reader(url: str) -> Engine:
+    """For transactions that read one consistent state, outside the fence."""
+    return _reading(_create_engine(_location(url)))
+
+
+def writer(url: str) -> Engine:
+    """For writing transactions on a database that no engine has."""
+    return _create_engine(_location(url)).execution_options(**{_WRITE: True})
 
 
 def _location(url: str) -> URL:
@@ -279,7 +289,8 @@ def _install(engine: Engine, holder: str, now: int) -> Head:
         return connection.execute(update(t.engine).values(**taken).returning(*_COLUMNS)).one()
 
 
-def _open_error(location: URL, error: DBAPIError) -> MillstreamError:
+def open_error(location: URL, error: DBAPIError) -> MillstreamError:
+    """What to tell who wanted to open a database."""
     where = location.render_as_string(hide_password=True)
     reason = str(error.orig).strip()
     if "database is locked" in reason:
