@@ -38,7 +38,8 @@ class Proxy:
         listener.bind(("127.0.0.1", getattr(self, "port", 0)))
         listener.listen(64)
         self._listener = listener
-        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, args=(listener,), daemon=True)
+        self._accepting.start()
         port: int = listener.getsockname()[1]
         return port
 
@@ -46,6 +47,7 @@ class Proxy:
         """Break all connections and refuse new ones."""
         if self._listener is not None:
             self._listener.close()
+            self._accepting.join()
             self._listener = None
         with self._lock:
             pairs, self._pairs = self._pairs, set()

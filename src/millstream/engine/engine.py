@@ -359,6 +359,7 @@ class Engine:
                     if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
                         self._core.tidy(self.settings.answer_retention)
                         tidied = time.monotonic()
+                self._known.refresh()
                 self._fire_error = None
             except Exception as error:
                 self._fire_error = f"{type(error).__name__}: {error}"

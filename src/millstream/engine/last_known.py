@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from millstream.catalog.metastore import Metastore, StreamState
 from millstream.catalog.outage import Away, waiting
+
+# Seconds between two looks at the metastore that nobody asked for.
+RECENT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,13 @@ class LastKnown:
         self._metastore = metastore
         self._streams: tuple[StreamState, ...] = ()
         self._epoch = 0
+        self._looked = -RECENT
+
+    def refresh(self) -> None:
+        """Called now and then, so that a status in an outage is not of long ago."""
+        if time.monotonic() - self._looked > RECENT:
+            self._looked = time.monotonic()
+            self.look()
 
     def look(self) -> Sight:
         """Ask once; where others wait already, not even that."""
