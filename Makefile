@@ -18,7 +18,7 @@ help:  ## show this list
 
 setup: $(STAMP)  ## build .venv with the package and its pinned dependencies in it
 
-$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh scripts/postgres.sh
 	@PYTHON="$(PYTHON)" sh scripts/setup.sh "$(VENV)"
 	@touch $@
 

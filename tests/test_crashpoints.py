@@ -28,12 +28,16 @@ BEGIN, END = "<!-- crash points: begin -->\n", "<!-- crash points: end -->"
 WRITES_ELSEWHERE = {
     "bench": "measurements, written by a program of its own",
     "cli": "logs and what the user asked to be written",
+    "engine/backup.py": "a copy that is made again from nothing",
     "engine/replay.py": "the result of a replay, which begins from nothing when it is repeated",
     "runtime/java.py": "a cache that is made again",
     "sources/recorded.py": "input converted for a replay, inside its temporary home",
 }
 # Functions of the home without a point of their own, and why.
-NO_POINT = {"delete": "removes a home that nobody comes back to"}
+NO_POINT = {
+    "delete": "removes a home that nobody comes back to",
+    "sync_tree": "of a backup, which is made again from nothing",
+}
 
 _WRITING_NAMES = {"makedirs", "mkdir", "replace", "rename", "fsync", "unlink", "rmtree", "truncate", "remove", "rmdir"}
 _WRITING_METHODS = {
@@ -108,7 +112,8 @@ def test_every_call_is_registered_and_every_registered_point_is_called() -> None
         "catalog/database.py": {"before-commit", "after-commit"},
         "runtime/home.py": set(FILE_STEPS),
     }
-    assert named == set(STEPS) | {"open.before-commit", "open.after-commit"}
+    by_hand = {f"{name}.{step}" for name in ("open", "migrate") for step in ("before-commit", "after-commit")}
+    assert named == set(STEPS) | by_hand
 
 
 def test_every_point_says_why_it_is_safe() -> None:
@@ -129,7 +134,7 @@ def test_every_transaction_of_the_metastore_goes_by_its_own_name() -> None:
             if called(call) == "write":
                 assert [arg.value for arg in call.args if isinstance(arg, ast.Constant)] == [name]
                 found.add(name)
-    assert found | {"open"} == set(TRANSACTIONS)
+    assert found | {"open", "migrate"} == set(TRANSACTIONS)
 
 
 def test_nobody_else_begins_a_transaction_that_writes() -> None:
@@ -141,6 +146,10 @@ def test_nobody_else_begins_a_transaction_that_writes() -> None:
                     ("catalog/database.py", "read"),
                     ("catalog/database.py", "write"),
                     ("catalog/database.py", "_install"),
+                    ("catalog/database.py", "_written"),
+                    ("catalog/migrations.py", "migrate"),
+                    ("catalog/copying.py", "copy_metastore"),
+                    ("catalog/copying.py", "_copy"),
                 }, f"{module}: {name} begins a transaction past Database.write"
             if module.startswith("catalog") and module != "catalog/metastore.py":
                 assert not [c for c in calls(function) if ast.unparse(c.func).endswith("database.write")], module

@@ -34,6 +34,10 @@ TRANSACTIONS: dict[str, tuple[str, str]] = {
         "The database is as the last engine left it. The next start takes it over.",
         "Older engines are fenced off. The next start raises the incarnation again; numbers left out mean nothing.",
     ),
+    "migrate": (
+        "The tables are those of the older version. The next start takes the same step.",
+        "The step is taken and the version says so. The next start takes the step after it.",
+    ),
     "add_stream": (
         "There is no such stream. The caller has no answer and asks again.",
         "The stream is there without batches. The next start runs it; a caller that asks again is told that it exists.",
@@ -81,7 +85,7 @@ TRANSACTIONS: dict[str, tuple[str, str]] = {
         "The queries are still there. The next tidying finds them too old again.",
         "The queries are forgotten. No file depends on them.",
     ),
-    "expire_versions": (
+    "forget_versions": (
         "The group versions are still named. The next tidying finds them unneeded again.",
         "The group versions are forgotten, or some of them. The sweep removes their files; the next tidying finds the "
         "rest.",

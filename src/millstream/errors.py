@@ -32,6 +32,8 @@ CODES: dict[str, str] = {
     "BAD_SESSION": "a Spark session with settings the engine cannot work with",
     "HOME_IN_USE": "another engine runs on this home directory",
     "FENCED": "another engine has taken over this home directory",
+    "METASTORE_AWAY": "the database of the metastore does not answer",
+    "METASTORE_STALE": "the database of the metastore has lost committed transactions",
     "REPLAY_MISMATCH": "Spark planned a batch again with other offsets than the first time",
     "NOT_RUNNING": "no engine answers at this address",
     "STREAM_STOPPED": "the stream's pipeline has stopped with an error",

@@ -23,6 +23,8 @@ AT_START = (
 )
 # Dead letters are removed by the sweep alone, when it finds those of a batch that was not committed.
 AFTER_A_CRASH = {"dead.removing": "dead.named", "dead.removed": "dead.named"}
+# Passed by the first start after an upgrade: tests/catalog/test_migrations.py kills there.
+AFTER_AN_UPGRADE = ("migrate.before-commit", "migrate.after-commit")
 
 
 def every_point(passes: Sequence[str], seed: int, each: int, runs: int) -> list[list[Kill]]:

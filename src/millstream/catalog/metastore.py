@@ -15,6 +15,7 @@ from sqlalchemy import Row, delete, func, insert, select, update
 from millstream.catalog import batches, changelog, files, frontier, legs, reading
 from millstream.catalog import tables as t
 from millstream.catalog.database import Database, take_over
+from millstream.catalog.outage import DEFAULT_LIMIT, Outage, every_method_repeats
 from millstream.catalog.records import (
     END_OF_TIME,
     FAILED,
@@ -76,21 +77,36 @@ def wall_clock() -> int:
     return time.time_ns() // 1000
 
 
+@every_method_repeats
 class Metastore:
-    """The metastore of one engine. Safe to use from several threads; writers wait for one another."""
+    """The metastore of one engine. Safe to use from several threads; writers wait for one another.
+
+    While the database is away, every method waits for it: up to the limit, or as ``outage.waiting`` says.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._definitions = reading.Definitions()
 
     @classmethod
-    def open(cls, url: str, *, holder: str, clock: Callable[[], int] = wall_clock) -> Metastore:
-        """Take over the database at the URL. An engine that had it before is fenced off and can do nothing more."""
-        return cls(take_over(url, holder, clock))
+    def open(
+        cls, url: str, *, holder: str, clock: Callable[[], int] = wall_clock, limit: float = DEFAULT_LIMIT
+    ) -> Metastore:
+        """Take over the database at the URL. An engine that had it before is fenced off and can do nothing more.
+        ``limit``: seconds that users wait for a database that is away."""
+        return cls(take_over(url, holder, clock, limit))
 
     @property
     def incarnation(self) -> int:
         return self._database.incarnation
+
+    @property
+    def outage(self) -> Outage:
+        return self._database.outage
+
+    def stop_waiting(self) -> None:
+        """From now on a database that is away is an error at once: the engine stops."""
+        self.outage.end()
 
     def close(self) -> None:
         self._database.close()
@@ -149,12 +165,19 @@ class Metastore:
     def expire_versions(self, stream: str) -> list[str]:
         """Forget group versions that nothing needs; the paths to remove, once running fires have ended. Thousands of
         creates leave thousands of them: they go in steps, between which others can write."""
-        with self._database.read() as tx:
-            old = reading.old_versions(tx, stream)
+        old = self.old_versions(stream)
         for first in range(0, len(old), FORGOTTEN_AT_ONCE):
-            with self._database.write("expire_versions") as tx:
-                reading.forget_versions(tx, stream, old[first : first + FORGOTTEN_AT_ONCE])
+            self.forget_versions(stream, old[first : first + FORGOTTEN_AT_ONCE])
         return [path for _, _, path in old if path]
+
+    def old_versions(self, stream: str) -> list[tuple[str, int, str]]:
+        """Group, version and path of group versions that nothing needs."""
+        with self._database.read() as tx:
+            return reading.old_versions(tx, stream)
+
+    def forget_versions(self, stream: str, versions: Sequence[tuple[str, int, str]]) -> None:
+        with self._database.write("forget_versions") as tx:
+            reading.forget_versions(tx, stream, versions)
 
     # Queries
 

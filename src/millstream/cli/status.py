@@ -32,6 +32,8 @@ def status(home: Home = None, url: Url = None, as_json: Json = False) -> None:
         ("answers", f"{output.count(found.answer_rows)} rows"),
         ("state", output.size(found.state_bytes)),
     ]
+    if found.metastore_away:
+        facts.insert(1, ("metastore", f"away: {found.metastore_away}"))
     console = output.console()
     console.print(output.facts(facts))
     console.print()

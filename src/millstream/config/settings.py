@@ -14,6 +14,9 @@ class Settings:
     home: str = "~/.millstream"
     # None: SQLite inside the home, which needs no server; an SQLAlchemy URL for PostgreSQL.
     metastore_url: str | None = None
+    # How long creates, deletes and reads wait for a metastore that is away; streams and fires wait as long as it takes.
+    # Twice the outage of half a minute that a restart or a failover of the database takes.
+    metastore_wait: int = 60_000_000
     # 0: the next micro-batch is planned as soon as the last one is committed, which keeps latency lowest.
     trigger_interval: int = 0
     # Tasks of an ingest or fire job; None: as many as the Spark session runs at once.
@@ -41,6 +44,7 @@ class Settings:
 
 _MAX_PORT = 65_535
 LEAST = {
+    "metastore_wait": 0,
     "trigger_interval": 0,
     "parallelism": 1,
     "seal_requests": 1,
@@ -49,5 +53,11 @@ LEAST = {
     "dead_letter_retention": 0,
     "http_port": 0,
 }
-DURATION_SETTINGS = ("trigger_interval", "seal_delay", "answer_retention", "dead_letter_retention")
+DURATION_SETTINGS = (
+    "metastore_wait",
+    "trigger_interval",
+    "seal_delay",
+    "answer_retention",
+    "dead_letter_retention",
+)
 TEXT_SETTINGS = ("metastore_url",)

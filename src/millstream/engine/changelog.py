@@ -12,9 +12,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from millstream.catalog.metastore import Epoch
+from millstream.catalog.outage import Outage, away
 from millstream.crashpoints import crash_point
 from millstream.engine.registry import NewRequest, Registry
 from millstream.errors import CatalogError, EngineError, MillstreamError
+
+# Seconds: a caller with a limit of 0 still waits for a seal that is under way.
+_LEAST_WAIT = 1.0
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,9 @@ class _Request:
 class Changelog:
     """One thread seals; ``delay`` seconds after the first request, it takes all that have come."""
 
-    def __init__(self, registry: Registry, delay: float, most: int) -> None:
+    def __init__(self, registry: Registry, delay: float, most: int, outage: Outage) -> None:
         self._registry = registry
+        self._outage = outage
         self._delay = delay
         self._most = most
         self._waiting: list[_Request] = []
@@ -55,6 +60,25 @@ class Changelog:
             self._wake.notify()
         return [request.done for request in requests]
 
+    def sealed(self, done: Future[Sealed]) -> Sealed:
+        """Wait for a request. While the metastore is away, no longer than its limit: one that has not been taken up by
+        then is withdrawn, and of one that has it is told what is known."""
+        limit = max(self._outage.limit, _LEAST_WAIT)
+        waits = 0
+        while True:
+            try:
+                return done.result(limit)
+            except TimeoutError:
+                reason = self._outage.reason
+            if reason is None:
+                continue
+            if done.cancel():
+                raise away(reason)
+            # Sealing has a limit of its own, after which the future ends; beyond that it finds out about a commit.
+            waits += 1
+            if waits > 1:
+                raise _unknown(reason)
+
     def stop(self) -> None:
         """Seal what is waiting, then end."""
         with self._wake:
@@ -71,6 +95,7 @@ class Changelog:
                 if len(self._waiting) < self._most and not self._stopping:
                     self._wake.wait(self._delay)
                 batch, self._waiting = self._waiting, []
+            batch = [request for request in batch if request.done.set_running_or_notify_cancel()]
             try:
                 self._seal(batch)
             except Exception as error:
@@ -86,8 +111,9 @@ class Changelog:
         try:
             epoch = self._seal_together(good)
         except MillstreamError as error:
-            if len(good) == 1:
-                good[0].done.set_exception(error)
+            if len(good) == 1 or error.code == "METASTORE_AWAY":
+                for request in good:
+                    request.done.set_exception(error)
                 return
             for request in good:
                 self._seal([request])
@@ -145,6 +171,15 @@ def _acknowledge(request: Future[Sealed], sealed: Sealed) -> None:
     crash_point("changelog.acknowledging", sealed.id)
     request.set_result(sealed)
     crash_point("changelog.acknowledged", sealed.id)
+
+
+def _unknown(reason: str) -> EngineError:
+    return EngineError(
+        "METASTORE_AWAY",
+        "the database of the metastore does not answer, and whether it sealed the request is not known",
+        detail=reason,
+        hint="look for the query when the database is back, or repeat the request with the same key",
+    )
 
 
 def _duplicate(id: str) -> CatalogError:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from millstream.catalog.metastore import Metastore
+from millstream.catalog.outage import DEFAULT_LIMIT
 from millstream.crashpoints import crash_point
 from millstream.engine.answers import AnswerLog
 from millstream.engine.firing import Firing
@@ -40,6 +41,7 @@ class Core:
         metastore_url: str | None = None,
         on_commit: Callable[[Pipeline], None] = lambda pipeline: None,
         clock: Callable[[], int] = wall_clock,
+        metastore_wait: float = DEFAULT_LIMIT,
     ) -> None:
         home.create()
         self.home = home
@@ -47,7 +49,8 @@ class Core:
         self._lock = Lock(home)
         try:
             holder = f"{socket.gethostname()} process {os.getpid()}"
-            self.metastore = Metastore.open(metastore_url or home.metastore_url(), holder=holder, clock=clock)
+            url = metastore_url or home.metastore_url()
+            self.metastore = Metastore.open(url, holder=holder, clock=clock, limit=metastore_wait)
             self.registry = Registry(self.metastore, home)
             self.registry.load()
             crash_point("start.loaded")

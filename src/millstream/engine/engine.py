@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.catalog.metastore import QueryRecord, StreamState
+from millstream.catalog.outage import waiting
 from millstream.config import Settings, parse_duration
 from millstream.engine.answers import schema_of
 from millstream.engine.changelog import Changelog, Sealed
 from millstream.engine.core import Core
 from millstream.engine.explain import Explanation, explain
-from millstream.engine.pipeline import Pipeline
+from millstream.engine.last_known import LastKnown
+from millstream.engine.pipeline import Ingest, Pipeline
 from millstream.engine.registry import NewRequest
 from millstream.engine.status import (
     Answer,
@@ -78,13 +80,25 @@ class Engine:
         self._lock = threading.RLock()
         self._spark = Spark(spark, self.settings.parallelism)
         try:
-            self._core = Core(Home(str(self.home)), self._spark, self.settings.metastore_url, self._committed)
+            self._core = Core(
+                Home(str(self.home)),
+                self._spark,
+                self.settings.metastore_url,
+                self._committed,
+                metastore_wait=self.settings.metastore_wait / 1e6,
+            )
         except BaseException:
             self._spark.stop()
             raise
         self._warming = begin_warm_up(self._spark.analyzer, self._spark.application, self._stopping)
+        self._known = LastKnown(self._core.metastore)
         self._core.sweep()
-        self._changelog = Changelog(self._core.registry, self.settings.seal_delay / 1e6, self.settings.seal_requests)
+        self._changelog = Changelog(
+            self._core.registry,
+            self.settings.seal_delay / 1e6,
+            self.settings.seal_requests,
+            self._core.metastore.outage,
+        )
         self._firing = threading.Thread(target=self._fire_loop, name="millstream-fire", daemon=True)
         self._firing.start()
         self._resume()
@@ -134,7 +148,12 @@ class Engine:
         name = pipeline.stream.name
         interval = self.settings.trigger_interval
         checkpoint = self._core.home.checkpoint(name)
-        self._running[name] = self._spark.start(name, source, checkpoint, pipeline.process, interval)
+
+        def process(batch: int, offsets: str, ingest: Ingest) -> None:
+            with waiting(None):
+                pipeline.process(batch, offsets, ingest)
+
+        self._running[name] = self._spark.start(name, source, checkpoint, process, interval)
 
     def _resume(self) -> None:
         """Start the streams that were there before; DataFrame streams wait for their DataFrame."""
@@ -207,7 +226,7 @@ class Engine:
 
     def _made(self, future: Future[Sealed]) -> Query | MillstreamError:
         try:
-            return Query(self, self._core.metastore.query(future.result().id))
+            return Query(self, self._core.metastore.query(self._changelog.sealed(future).id))
         except MillstreamError as error:
             return error
 
@@ -232,7 +251,7 @@ class Engine:
 
     def _deleted(self, future: Future[Sealed]) -> QueryStatus | MillstreamError:
         try:
-            return _query_status(self._core.metastore.query(future.result().id))
+            return _query_status(self._core.metastore.query(self._changelog.sealed(future).id))
         except MillstreamError as error:
             return error
 
@@ -259,8 +278,9 @@ class Engine:
     # The engine itself
 
     def status(self) -> EngineStatus:
-        streams = tuple(self.streams())
         core = self._core
+        seen = self._known.look()
+        streams = tuple(self._stream_status(state) for state in seen.streams)
         phases: dict[str, float] = dict(core.firing.seconds)
         for pipeline in core.pipelines.values():
             for phase, seconds in pipeline.metrics.seconds.items():
@@ -269,7 +289,7 @@ class Engine:
             home=str(self.home),
             version=VERSION,
             started_at=self.started_at,
-            epoch=core.metastore.current_epoch(),
+            epoch=seen.epoch,
             queries=core.registry.running,
             groups=core.registry.groups,
             classes=core.registry.classes(),
@@ -281,6 +301,7 @@ class Engine:
             state_bytes=sum(p.buckets.bytes for p in core.pipelines.values()),
             phases=phases,
             error=self._fire_error,
+            metastore_away=seen.away,
         )
 
     def await_idle(self) -> None:
@@ -295,6 +316,7 @@ class Engine:
             return
         self._stopping.set()
         self._commits.set()
+        self._core.metastore.stop_waiting()
         self._changelog.stop()
         for running in self._running.values():
             running.stop()
@@ -338,11 +360,13 @@ class Engine:
             try:
                 for running in list(self._running.values()):
                     running.keep_alive()
-                self._fire_once()
-                self._follow()
-                if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
-                    self._core.tidy(self.settings.answer_retention, self.settings.dead_letter_retention)
-                    tidied = time.monotonic()
+                with waiting(None):
+                    self._fire_once()
+                    self._follow()
+                    if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
+                        self._core.tidy(self.settings.answer_retention, self.settings.dead_letter_retention)
+                        tidied = time.monotonic()
+                self._known.refresh()
                 self._fire_error = None
             except Exception as error:
                 self._fire_error = f"{type(error).__name__}: {error}"

@@ -81,6 +81,8 @@ class EngineStatus:
     phases: dict[str, float] = field(default_factory=dict)
     # Why the last fire failed, None when it did not; it is tried again.
     error: str | None = None
+    # Why the metastore does not answer, None while it does; epoch and streams are then as they were last known.
+    metastore_away: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ class AnswerReader:
         """The query's answers in order of window end, each with its part's place in the file."""
         return [
             (
-                Range(e["query"], e["start"], e["end"], e["partial"], e["first"], e["rows"], e["described"]),
+                Range(e["query"], e["start"], e["end"], e["partial"], e["first"], e["rows"], e.get("described", False)),
                 e["offset"],
                 e["length"],
             )

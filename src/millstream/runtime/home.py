@@ -123,6 +123,12 @@ def _sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
+def sync_tree(root: Path) -> None:
+    """Make a folder durable, with all that is in it."""
+    for path in [root, *root.rglob("*")]:
+        _sync_directory(str(path))  # files too: they are opened for reading, which is enough
+
+
 class Lock:
     """One engine for each home: an advisory lock that the system takes back when the process dies."""
 
