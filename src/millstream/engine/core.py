@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from millstream.catalog.metastore import Metastore
+from millstream.config import Limits
 from millstream.engine.answers import AnswerLog
 from millstream.engine.firing import Firing
 from millstream.engine.joining import Joining
+from millstream.engine.owners import check_text
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import NewRequest, Registry
 from millstream.errors import CatalogError, EngineError
@@ -39,6 +41,7 @@ class Core:
         metastore_url: str | None = None,
         on_commit: Callable[[Pipeline], None] = lambda pipeline: None,
         clock: Callable[[], int] = wall_clock,
+        limits: Limits | None = None,
     ) -> None:
         home.create()
         self.home = home
@@ -47,14 +50,16 @@ class Core:
         try:
             holder = f"{socket.gethostname()} process {os.getpid()}"
             self.metastore = Metastore.open(metastore_url or home.metastore_url(), holder=holder)
-            self.registry = Registry(self.metastore, home)
+            self.registry = Registry(self.metastore, home, limits)
             self.registry.load()
         except BaseException:
             self._lock.release()
             raise
         self.answers = AnswerLog(self.metastore, home)
         # Half of the tasks: ingest and fire run side by side, and fewer workers make the same matrices.
-        self.firing = Firing(self.metastore, self.registry, home, spark.fire, max(1, spark.parallelism // 2))
+        tasks = max(1, spark.parallelism // 2)
+        self.limits = limits or Limits()
+        self.firing = Firing(self.metastore, self.registry, home, spark.fire, tasks, self.limits)
         self.pipelines: dict[str, Pipeline] = {}
         self.joining = Joining(self.metastore, self.registry, self.firing, self.pipelines)
         self._streams: Mapping[str, Stream] = {}
@@ -78,12 +83,14 @@ class Core:
 
     def _attach(self, stream: Stream) -> Pipeline:
         self.spark.analyzer.register(stream)
-        pipeline = Pipeline(stream, self.metastore, self.registry, self.home, self._clock, self._on_commit)
+        shared = (self.metastore, self.registry, self.home, self._clock, self._on_commit)
+        pipeline = Pipeline(stream, *shared, self.limits)
         self.pipelines[stream.name] = pipeline
         self._streams = {**self._streams, stream.name: stream}
         return pipeline
 
     def compile(self, sql: str, id: str, owner: str = "", key: str | None = None) -> NewRequest:
+        check_text(sql, self.limits)
         query = self.front_end.compile(sql)
         return NewRequest(id, owner, key, query, self.registry.selections_of(query))
 

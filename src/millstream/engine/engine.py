@@ -75,7 +75,13 @@ class Engine:
         self._lock = threading.RLock()
         self._spark = Spark(spark, self.settings.parallelism)
         try:
-            self._core = Core(Home(str(self.home)), self._spark, self.settings.metastore_url, self._committed)
+            self._core = Core(
+                Home(str(self.home)),
+                self._spark,
+                self.settings.metastore_url,
+                self._committed,
+                limits=self.settings.limits,
+            )
         except BaseException:
             self._spark.stop()
             raise
