@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from millstream.catalog.metastore import Metastore
@@ -16,6 +17,7 @@ from millstream.engine.joining import Joining
 from millstream.engine.owners import check_text
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import NewRequest, Registry
+from millstream.engine.state_shares import over_state, shares
 from millstream.errors import CatalogError, EngineError
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home, Lock
@@ -134,6 +136,19 @@ class Core:
         moved = watermark != pipeline.watermark
         pipeline.watermark = watermark
         return moved
+
+    def enforce_limits(self) -> None:
+        """Stop queries that hold more state than they may."""
+        total = sum(pipeline.buckets.bytes for pipeline in self.pipelines.values())
+        if total <= min(self.limits.query_state_bytes, self.limits.owner_state_bytes):
+            return
+        held: Counter[str] = Counter()
+        for name, pipeline in self.pipelines.items():
+            held.update(shares(pipeline.buckets.sizes(), self.metastore.frontiers(name), self.registry.window))
+        stopped = over_state(held, self.registry.owners.owner, self.limits)
+        for query, reason in stopped.items():
+            self.metastore.set_failed(query, reason)
+        self.registry.remove(list(stopped))
 
     def tidy(self, retention: int) -> None:
         """Forget what is older than the retention (microseconds), and group versions that nothing needs."""

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 LOOK_INTERVAL = 1.0
 # How often old answers, queries and group versions are forgotten, in seconds.
 HOUSEKEEPING_INTERVAL = 30.0
+# How often it is looked whether queries hold too much state, in seconds.
+LIMITS_INTERVAL = 2.0
 # Answers given at most by one read.
 PAGE_ANSWERS = 1000
 
@@ -330,7 +332,7 @@ class Engine:
                 self._commits.set()
 
     def _fire_loop(self) -> None:
-        tidied = time.monotonic()
+        tidied = checked = time.monotonic()
         while not self._stopping.is_set():
             self._commits.wait(LOOK_INTERVAL)
             self._commits.clear()
@@ -339,6 +341,9 @@ class Engine:
                     running.keep_alive()
                 self._fire_once()
                 self._follow()
+                if time.monotonic() - checked > LIMITS_INTERVAL:
+                    self._core.enforce_limits()
+                    checked = time.monotonic()
                 if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
                     self._core.tidy(self.settings.answer_retention)
                     tidied = time.monotonic()

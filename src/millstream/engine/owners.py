@@ -10,8 +10,7 @@ from millstream.config import Limits
 from millstream.config.limits import excess, over
 from millstream.errors import CatalogError
 from millstream.model.expression import Call, Expression
-from millstream.model.join import JoinQuery
-from millstream.model.legs import conditions
+from millstream.model.join import JoinQuery, joins_of
 from millstream.model.plan import FireResult
 from millstream.model.query import LogicalQuery
 from millstream.sql.tokens import Token, tokenize
@@ -19,11 +18,13 @@ from millstream.sql.tokens import Token, tokenize
 
 def predicates_of(query: LogicalQuery | JoinQuery) -> int:
     """The comparisons in the conditions of a query; each value of an IN list is one."""
+    parts = [query.where, query.having]
+    equalities = 0
     if isinstance(query, JoinQuery):
-        parts = [*(leg.where for leg in query.legs), *conditions(query), query.having]
-    else:
-        parts = [query.where, query.having]
-    return sum(_predicates(part) for part in parts if part is not None)
+        nodes = list(joins_of(query.tree))
+        equalities = sum(len(node.equal) for node in nodes)
+        parts += [*(leg.where for leg in query.legs), *(node.residual for node in nodes)]
+    return equalities + sum(_predicates(part) for part in parts if part is not None)
 
 
 def _predicates(expression: Expression) -> int:

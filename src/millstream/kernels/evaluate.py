@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from millstream.config import Limits
 from millstream.kernels.guard import allowance, end_process, watched
-from millstream.model.expression import Call, Column, Expression, Literal, Value, columns, rewrite
+from millstream.model.expression import Column, Expression, Literal, Value, columns, rewrite
 from millstream.model.types import DataType
 from millstream.sql.functions import Program
 from millstream.sql.functions.folding import folded
@@ -114,10 +114,9 @@ class Evaluator:
 
     def constant(self, expression: Expression) -> Value:
         """The value of an expression without columns, in the form that literals have."""
-        if isinstance(expression, Literal):
-            return expression.value
-        plain = _widened(expression)
-        if plain is not None:
+        # Thousands of constants in a condition would take the database seconds.
+        plain = folded(expression)
+        if isinstance(plain, Literal):
             return plain.value
         if columns(expression):
             raise ValueError(f"not a constant: it has the columns {', '.join(sorted(columns(expression)))}")
@@ -155,20 +154,6 @@ class Evaluator:
             failed = answer.column(f"f{index}").to_numpy() if counted else None
             results.append(Evaluated(values, failed))
         return results
-
-
-# Integers by width.
-_WIDTHS = ("byte", "short", "integer", "long")
-
-
-def _widened(expression: Expression) -> Literal | None:
-    """The integer inside a cast to a wider type, as most constants are that are compared with a column: thousands of
-    them in a condition would take the database seconds."""
-    if not isinstance(expression, Call) or expression.op != "Cast" or not isinstance(expression.args[0], Literal):
-        return None
-    inner, outer = expression.args[0].type.kind, expression.type.kind
-    fits = inner in _WIDTHS and outer in _WIDTHS and _WIDTHS.index(inner) <= _WIDTHS.index(outer)
-    return expression.args[0] if fits else None
 
 
 def _input(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table:
