@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from millstream.engine.isolation import fire_by_halves
+from millstream.engine.isolation import FireFailed, fire_by_halves
 
 NAMES = [f"q{number}" for number in range(37)]
 
@@ -25,16 +25,16 @@ class Fires:
         self.jobs += 1
         if self.flaky:
             self.flaky -= 1
-            raise ValueError("once")
+            raise FireFailed("once")
         if self.culprits & set(queries):
-            raise ValueError("poison")
+            raise FireFailed("poison")
         self.published += queries
 
-    def stop(self, query: str, error: BaseException) -> None:
+    def stop(self, query: str, error: FireFailed) -> None:
         self.stopped[query] = str(error)
 
     def run(self) -> None:
-        fire_by_halves(NAMES, self.fire, lambda error: isinstance(error, ValueError), self.stop)
+        fire_by_halves(NAMES, self.fire, self.stop)
 
 
 @pytest.mark.parametrize("culprits", [{"q0"}, {"q36"}, {"q5", "q6"}, {"q1", "q18", "q30"}, set(NAMES)])
@@ -71,10 +71,10 @@ def test_a_query_alone_is_given_a_second_chance() -> None:
     def fire(queries: Sequence[str]) -> None:
         tries.append(queries)
         if len(tries) == 1:
-            raise ValueError("once")
+            raise FireFailed("once")
         published.extend(queries)
 
-    fire_by_halves(["only"], fire, lambda _: True, lambda query, _: pytest.fail(f"{query} is stopped"))
+    fire_by_halves(["only"], fire, lambda query, _: pytest.fail(f"{query} is stopped"))
     assert published == ["only"]
 
 
@@ -86,5 +86,5 @@ def test_other_errors_go_to_the_caller_at_once() -> None:
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space left"):
-        fire_by_halves(NAMES, fire, lambda error: isinstance(error, ValueError), lambda *_: None)
+        fire_by_halves(NAMES, fire, lambda *_: None)
     assert len(jobs) == 1

@@ -11,6 +11,7 @@ import pytest
 
 from millstream.catalog.metastore import Metastore
 from millstream.engine.firing import Firing
+from millstream.engine.joining import Joining
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import NewRequest, Registry
 from millstream.errors import EngineError
@@ -337,3 +338,80 @@ def test_files_of_trials_that_are_not_taken_are_removed(world: World) -> None:
     world.process(0)
     assert len(world.tried) > 4
     assert set(world.home.files()) == world.store.referenced_files()
+
+
+class Fires:
+    """Runs fire jobs in this process; they fail while one of the culprits is in them."""
+
+    def __init__(self, culprits: set[str], error: BaseException | None = None) -> None:
+        self.culprits = culprits
+        self.error = error or MemoryError("no memory")
+        self.jobs: list[set[str]] = []
+
+    def __call__(self, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
+        self.jobs.append({one.query for task in tasks for item in task.items for one in item.due})
+        if self.culprits & self.jobs[-1]:
+            raise self.error
+        return _run(tasks)
+
+
+def test_a_query_that_makes_fires_fail_is_stopped_and_the_others_are_published(world: World) -> None:
+    world.create(*"abcde")
+    fires = Fires({"c"})
+    firing = Firing(world.store, world.registry, world.home, fires, 1)
+    for batch in range(3):
+        world.process(batch)
+    assert firing.fire(world.pipelines[STREAM])
+    assert world.store.query("c").reason == "QUARANTINED: its windows cannot be fired: MemoryError: no memory"
+    for id in "abde":
+        assert world.state(id) == "running"
+        assert world.sums(id) == expected(0, 27)
+    assert world.sums("c") == {}
+    assert [job for job in fires.jobs if job == {"c"}] == [{"c"}, {"c"}], "it is given a second chance"
+    assert not firing.fire(world.pipelines[STREAM])
+    world.process(3)
+    assert world.tried[-1] == set("abde")
+
+
+def test_a_join_that_makes_fires_fail_is_stopped_and_the_others_are_published(world: World) -> None:
+    world.create("good", "bad", query=join(STREAM, STREAM))
+    fires = Fires({"bad"})
+    firing = Firing(world.store, world.registry, world.home, fires, 1)
+    joining = Joining(world.store, world.registry, firing, world.pipelines)
+    for batch in range(2):
+        world.process(batch)
+    (name,) = world.store.joins()
+    assert joining.fire(name)
+    assert (world.state("good"), world.state("bad")) == ("running", "failed")
+    # Windows end at 8 s and 16 s; each second has two rows, and each meets both of its own price.
+    assert world.store.query("good").answer_rows == 4 * 16
+    assert world.store.query("bad").answer_rows == 0
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), EngineError("NOT_RUNNING", "stopping")])
+def test_a_fire_that_fails_for_another_reason_is_held_against_nobody(world: World, error: Exception) -> None:
+    world.create("a", "b")
+    fires = Fires({"a"}, error)
+    firing = Firing(world.store, world.registry, world.home, fires, 1)
+    world.process(0)
+    with pytest.raises(type(error)):
+        firing.fire(world.pipelines[STREAM])
+    assert len(fires.jobs) == 1
+    assert (world.state("a"), world.state("b")) == ("running", "running")
+
+
+def test_a_metastore_that_fails_is_held_against_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.create("a")
+    world.process(0)
+    world.process(1)
+
+    def away(fire: object) -> None:
+        raise RuntimeError("the connection is lost")
+
+    monkeypatch.setattr(world.store, "commit_fire", away)
+    with pytest.raises(RuntimeError, match="connection is lost"):
+        world.firing.fire(world.pipelines[STREAM])
+    monkeypatch.undo()
+    assert world.state("a") == "running"
+    assert world.firing.fire(world.pipelines[STREAM])
+    assert world.sums("a") == expected(0, 17)

@@ -13,6 +13,8 @@ class Limits:
     evaluation_memory: int = 1 << 30
     # Microseconds of processor time for the expressions of a chunk, or the rests of a fire: milliseconds as a rule.
     evaluation_time: int = 60_000_000
+    # Bytes that a worker process may take beside what it starts with; a fire keeps up to 768 MB between fires.
+    worker_memory: int = 8 << 30
     # Above this a condition takes Spark's analyzer and our tables seconds, not milliseconds.
     query_predicates: int = 2_000
     # Some hundred MB of partials for a window of one query.

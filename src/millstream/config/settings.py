@@ -30,6 +30,7 @@ class Settings:
     # What queries and owners may take; the reasons for the defaults are with ``Limits``.
     evaluation_memory: int = _LIMITS.evaluation_memory
     evaluation_time: int = _LIMITS.evaluation_time
+    worker_memory: int = _LIMITS.worker_memory
     query_predicates: int = _LIMITS.query_predicates
     query_groups: int = _LIMITS.query_groups
     query_answer_rows: int = _LIMITS.query_answer_rows

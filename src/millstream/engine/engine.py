@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -316,14 +317,24 @@ class Engine:
         self._core.answers.published()
 
     def _fire_once(self) -> None:
-        """Fire what is due of every stream, then of the joins over them."""
+        """Fire what is due of every stream, then of the joins over them. What fails holds up nothing else; its error
+        comes at the end."""
         core = self._core
+        errors: list[Exception] = []
+
+        def attempt(fire: Callable[[], bool]) -> None:
+            try:
+                if not self._stopping.is_set() and fire():
+                    core.answers.published()
+            except Exception as error:
+                errors.append(error)
+
         for pipeline in list(core.pipelines.values()):
-            if not self._stopping.is_set() and core.firing.fire(pipeline):
-                core.answers.published()
+            attempt(partial(core.firing.fire, pipeline))
         for name in core.metastore.joins() if core.registry.joins else ():
-            if not self._stopping.is_set() and core.joining.fire(name):
-                core.answers.published()
+            attempt(partial(core.joining.fire, name))
+        if errors:
+            raise errors[0]
 
     def _follow(self) -> None:
         """Let the watermark of idle streams follow the others."""

@@ -17,7 +17,7 @@ from millstream.catalog.metastore import Fire, Metastore
 from millstream.catalog.records import Frontier
 from millstream.config import Limits
 from millstream.engine.buckets import Stored
-from millstream.engine.isolation import fire_by_halves
+from millstream.engine.isolation import FireFailed, fire_by_halves
 from millstream.engine.owners import over_in_fire
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
@@ -130,11 +130,11 @@ class Firing:
     def by_halves(self, due: DueSet, fire: Callable[[DueSet], None]) -> None:
         """Fire what is due; a query that makes it fail is stopped, and the others' windows are published."""
 
-        def stop(query: str, error: BaseException) -> None:
-            self._metastore.set_failed(query, f"QUARANTINED: its windows cannot be fired: {reason_of(error)}")
+        def stop(query: str, error: FireFailed) -> None:
+            self._metastore.set_failed(query, f"QUARANTINED: its windows cannot be fired: {error}")
             self._registry.remove([query])
 
-        fire_by_halves(list(due.moves), lambda queries: fire(due.only(queries)), may_be_a_query, stop)
+        fire_by_halves(list(due.moves), lambda queries: fire(due.only(queries)), stop)
 
     def _fire(self, pipeline: Pipeline, frontiers: Sequence[Frontier], due: DueSet, watermark: int, mark: int) -> None:
         started = time.monotonic()
@@ -187,7 +187,12 @@ class Firing:
         """One Spark job, and its results as one."""
         if not tasks:
             return FireResult()
-        results, seconds = self._run(tasks)
+        try:
+            results, seconds = self._run(tasks)
+        except Exception as error:
+            if may_be_a_query(error):
+                raise FireFailed(reason_of(error)) from error
+            raise
         for phase, spent in seconds.items():
             self.seconds[phase] += spent
         return _together(results)

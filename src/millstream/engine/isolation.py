@@ -17,29 +17,26 @@ ATTEMPTS_ALONE = 2
 FireSome = Callable[[Sequence[str]], None]
 
 
-def fire_by_halves(
-    queries: Sequence[str],
-    fire: FireSome,
-    may_be_a_query: Callable[[BaseException], bool],
-    stop: Callable[[str, BaseException], None],
-) -> None:
-    """Fire these queries, and stop those that fail alone; errors that no query can be to blame for go to the caller.
+class FireFailed(Exception):
+    """A fire's job failed for a reason that may be one of its queries."""
+
+
+def fire_by_halves(queries: Sequence[str], fire: FireSome, stop: Callable[[str, FireFailed], None]) -> None:
+    """Fire these queries, and stop those that fail alone; other errors than ``FireFailed`` go to the caller.
 
     >>> def fire(some):
-    ...     if "bad" in some: raise ValueError("poison")
+    ...     if "bad" in some: raise FireFailed("poison")
     ...     print("fired", *some)
-    >>> fire_by_halves(["a", "b", "bad", "c"], fire, lambda _: True, lambda query, _: print("stopped", query))
+    >>> fire_by_halves(["a", "b", "bad", "c"], fire, lambda query, error: print("stopped", query, "for", error))
     fired a b
-    stopped bad
+    stopped bad for poison
     fired c
     """
     for attempt in range(1, ATTEMPTS_ALONE + 1):
         try:
             fire(queries)
             return
-        except Exception as error:
-            if not may_be_a_query(error):
-                raise
+        except FireFailed as error:
             if len(queries) > 1:
                 break
             if attempt == ATTEMPTS_ALONE:
@@ -47,4 +44,4 @@ def fire_by_halves(
                 return
     half = len(queries) // 2
     for part in (queries[:half], queries[half:]):
-        fire_by_halves(part, fire, may_be_a_query, stop)
+        fire_by_halves(part, fire, stop)

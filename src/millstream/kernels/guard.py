@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 
 import duckdb
 
@@ -154,6 +155,17 @@ def _limited(memory: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@lru_cache(maxsize=1)
+def hold_process(memory: int) -> None:
+    """Let this process take so many bytes more than it has now, from now on: what needs more fails with an error,
+    before the system ends a process of its own choice. Called at the start of each task; once is enough."""
+    used = _data_bytes()
+    if used is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = used + memory if hard == resource.RLIM_INFINITY else min(used + memory, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def _data_bytes() -> int | None:

@@ -17,6 +17,7 @@ from millstream.kernels.answers import Part
 from millstream.kernels.bucket import Cells
 from millstream.kernels.fire import Piece, by_start, can_keep, fire
 from millstream.kernels.group import Group
+from millstream.kernels.guard import hold_process
 from millstream.kernels.merge import merge
 from millstream.kernels.stack import SliceId, Stack, slice_id
 from millstream.model.plan import Bucket, BucketFile, FireResult
@@ -71,6 +72,7 @@ class FireTask:
 
 def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     """Fire all items; their answers go to one file."""
+    hold_process(task.limits.worker_memory)
     parts: list[Part] = []
     windows: dict[str, int] = {}
     rows: dict[str, int] = {}

@@ -12,6 +12,7 @@ from typing import Any
 from millstream.config import Limits
 from millstream.errors import reason_for
 from millstream.kernels.answers import Part, Range
+from millstream.kernels.guard import hold_process
 from millstream.kernels.join_fire import JoinDue, JoinFired, LegSource, fire_joins
 from millstream.model.join import JoinQuery
 from millstream.model.plan import FireResult
@@ -52,6 +53,7 @@ class JoinTask:
 
 def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     """Fire all items; their answers go to one file."""
+    hold_process(task.limits.worker_memory)
     parts: list[Part] = []
     refers: set[str] = set()
     fired = JoinFired()

@@ -28,6 +28,7 @@ from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.figures import delays, group_figures, moments
 from millstream.kernels.filter import select_rows
 from millstream.kernels.group import Group, expressions
+from millstream.kernels.guard import hold_process
 from millstream.kernels.ingest import SliceCells, Tally, blame, late_rows, slice_cells
 from millstream.kernels.merge import merge
 from millstream.kernels.rows import RowTable
@@ -120,6 +121,7 @@ class _Work:
 
 def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> BatchResult:
     """Ingest chunks and write what they give; a file that could not be read comes as its error among them."""
+    hold_process(task.limits.worker_memory)
     groups = [load_group(task.home, path) for path in task.versions]
     work = _Work(task, groups, RowTable(sorted({name for group in groups for name in group.row_columns})))
     for chunk in _timed(chunks, work.seconds, "read"):
