@@ -45,6 +45,11 @@ WITH p AS (SELECT *, window(time, '1 second') AS w FROM purchases),
 SELECT p.gem_pack, SUM(p.price) AS s FROM p JOIN q ON p.w = q.w AND p.gem_pack = q.gem_pack
 GROUP BY p.gem_pack, p.w HAVING SUM(p.price) > 777000
 """
+PAIRS = """
+WITH p AS (SELECT *, window(time, '1 second') AS w FROM purchases),
+     q AS (SELECT *, window(time, '1 second') AS w FROM purchases)
+SELECT p.price AS mine, q.price AS theirs FROM p JOIN q ON p.w = q.w
+"""
 
 
 @pytest.fixture
@@ -204,6 +209,25 @@ def test_a_million_groups_are_answered_or_stopped_by_the_limit(
             assert reason(engine, id) == (
                 "LIMIT_EXCEEDED: a window has 1000000 groups, more than the 999999 of the setting query_groups"
             )
+
+
+def test_an_answer_of_a_hundred_million_rows_is_counted_and_read_page_by_page(
+    start: Callable[..., Engine], tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    engine = start()
+    stream(engine, folder)
+    pairs = KILLS_JOIN.partition("GROUP BY")[0].replace(
+        "SELECT p.gem_pack, SUM(p.price) AS s", "SELECT p.price, q.price"
+    )
+    engine.create_query(pairs.replace(" AND p.gem_pack = q.gem_pack", ""), id="pairs")
+    engine.create_query(REVENUE, id="good")
+    drop_file(folder, "a", wide(10_000))
+    engine.await_idle()
+    assert engine.query("pairs").status().answer_rows == 100_000_000
+    page = engine.read_answers("pairs", limit=1)
+    assert page.answers[0].table.num_rows == 100_000
+    assert sum(totals(engine, "good").values()) == sum(range(10_000))
 
 
 def test_ten_thousand_predicates_are_refused_at_once(start: Callable[..., Engine], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.catalog.metastore import Metastore
+from millstream.config import Limits
 from millstream.engine.firing import Firing
 from millstream.engine.joining import Joining
 from millstream.engine.pipeline import Pipeline
@@ -415,3 +416,30 @@ def test_a_metastore_that_fails_is_held_against_nobody(world: World, monkeypatch
     assert world.state("a") == "running"
     assert world.firing.fire(world.pipelines[STREAM])
     assert world.sums("a") == expected(0, 17)
+
+
+@pytest.mark.parametrize(("limit", "state"), [(32, "running"), (31, "failed")])
+def test_the_answer_of_a_join_has_so_many_rows_and_no_more(world: World, limit: int, state: str) -> None:
+    world.create("join", query=join(STREAM, STREAM))
+    world.create("good")
+    firing = Firing(world.store, world.registry, world.home, _run, 1, Limits(query_answer_rows=limit))
+    joining = Joining(world.store, world.registry, firing, world.pipelines)
+    for batch in range(2):
+        world.process(batch)
+    (name,) = world.store.joins()
+    assert joining.fire(name)
+    assert world.state("join") == state
+    assert firing.fire(world.pipelines[STREAM])
+    assert world.sums("good") == expected(0, 17)
+
+
+def test_the_fires_of_an_owner_have_so_many_rows_and_no_more(world: World) -> None:
+    world.create("a", "b", "c")
+    firing = Firing(world.store, world.registry, world.home, _run, 1, Limits(owner_answer_rows=5))
+    for batch in range(2):
+        world.process(batch)
+    assert firing.fire(world.pipelines[STREAM])
+    much = "has 6 answer rows in one fire, more than the 5 of the setting owner_answer_rows"
+    message = f"LIMIT_EXCEEDED: the owner 'me' {much}"
+    assert {id: world.store.query(id).reason for id in "abc"} == {"a": message, "b": None, "c": None}
+    assert world.sums("a") == expected(0, 17), "what was fired is published"
