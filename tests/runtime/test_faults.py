@@ -73,6 +73,18 @@ def test_plain_exceptions() -> None:
         assert not may_be_a_query(error)
 
 
+class Gone(PySparkException):
+    """Its text has to come from a JVM that is gone."""
+
+    def __str__(self) -> str:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+def test_an_error_whose_text_is_lost_is_held_against_nobody() -> None:
+    assert not may_be_a_query(Gone("x"))
+    assert reason_of(Gone("x")) == "Gone"
+
+
 def test_reasons_are_one_short_line() -> None:
     assert reason_of(ValueError("first\nsecond")) == "ValueError: first"
     assert reason_of(MemoryError()) == "MemoryError"

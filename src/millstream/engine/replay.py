@@ -182,6 +182,8 @@ class _Replay:
                     "late_rows": record.late_rows,
                     "failures": record.failures,
                 }
+                if record.reason is not None:
+                    queries[query.id]["reason"] = record.reason
         queries |= {name: {"error": error.as_dict()} for name, error in self.errors.items()}
         summary = self._summary(queries, time.monotonic() - started)
         (self.out / "summary.json").write_text(

@@ -29,20 +29,28 @@ LONGEST_REASON = 300
 def may_be_a_query(error: BaseException) -> bool:
     """Whether the job may succeed without one of its queries."""
     if isinstance(error, (PySparkException, Py4JJavaError)):
-        return _task_may_be(str(error))
+        return _task_may_be(_text(error))
     # Py4J's other errors tell of a JVM that is gone.
     return isinstance(error, Exception) and not isinstance(error, (MillstreamError, OSError, Py4JError))
 
 
 def reason_of(error: BaseException) -> str:
     """The error in one line, for people: what the task raised, without the stack of Spark around it."""
-    text = str(error)
+    text = _text(error)
     if not isinstance(error, (PySparkException, Py4JJavaError)):
         return _short(f"{type(error).__name__}: {text}" if text else type(error).__name__)
     raised = _raised(text)
     if raised is not None:
         return _short(f"{raised[0].rsplit('.', 1)[-1]}: {raised[1]}" if raised[1] else raised[0])
     return _DIED if any(death in text for death in _DEATHS) else _short(text.strip().partition("\n")[0])
+
+
+def _text(error: BaseException) -> str:
+    """Spark's errors ask the JVM for their text, which may be gone."""
+    try:
+        return str(error)
+    except (OSError, Py4JError):
+        return type(error).__name__
 
 
 def _task_may_be(text: str) -> bool:
