@@ -157,9 +157,6 @@ def test_expressions_that_take_too_much_memory_or_time_stop_their_queries(
     engine.create_query(f"SELECT MAX({large}) AS s {by_window}", id="large")
     engine.create_query(f"SELECT {large} AS s FROM purchases", id="large-rows")
     engine.create_query(f"SELECT SUM(length({slow})) AS s {by_window}", id="slow")
-    engine.create_query(
-        f"SELECT MIN(price) AS m {by_window} HAVING MAX(length({slow.replace('price', '7')})) > 0", id="ok"
-    )
     engine.create_query(REVENUE, id="good")
     drop_file(folder, "a", purchases(0, 20_000))
     engine.await_idle()
