@@ -52,6 +52,18 @@ TRANSACTIONS: dict[str, tuple[str, str]] = {
         "The batch has no plan. Spark plans the same batch again from the offsets it has written.",
         "The batch has its plan. Spark repeats it and it runs with this plan: same epoch, watermark and clock.",
     ),
+    "begin_trial": (
+        "The trial is not written down and did not run. The batch is tried again, from what is written.",
+        "The trial is written down without an outcome. It is tried again; a death says nothing of any query.",
+    ),
+    "end_trial": (
+        "The trial has no outcome. It is tried again; the files that it wrote are orphans.",
+        "The trial has its outcome. Where it passed, its files are gone with the process, and it is run again.",
+    ),
+    "forget_trials": (
+        "The trials are still there. Whoever forgets them does so again.",
+        "The trials are forgotten. The batch is tried from the beginning.",
+    ),
     "commit_batch": (
         "The batch is not committed. It runs again; the files of this run are orphans.",
         "The batch is committed with its files, watermark and counters. Spark repeats it, and it returns at once.",

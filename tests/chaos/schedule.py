@@ -25,6 +25,13 @@ AT_START = (
 AFTER_A_CRASH = {"dead.removing": "dead.named", "dead.removed": "dead.named"}
 # Passed by the first start after an upgrade: tests/catalog/test_migrations.py kills there.
 AFTER_AN_UPGRADE = ("migrate.before-commit", "migrate.after-commit")
+# Passed when a batch fails: tests/engine/test_quarantine.py has the trials.
+AFTER_A_FAILURE = tuple(
+    f"{name}.{step}"
+    for name in ("begin_trial", "end_trial", "forget_trials")
+    for step in ("before-commit", "after-commit")
+)
+ELSEWHERE = {*AFTER_AN_UPGRADE, *AFTER_A_FAILURE}
 
 
 def every_point(passes: Sequence[str], seed: int, each: int, runs: int) -> list[list[Kill]]:

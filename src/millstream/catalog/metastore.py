@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, update
 
-from millstream.catalog import batches, changelog, files, frontier, legs, reading
+from millstream.catalog import batches, changelog, files, frontier, legs, reading, trials
 from millstream.catalog import tables as t
 from millstream.catalog.database import Database, take_over
 from millstream.catalog.outage import DEFAULT_LIMIT, Outage, every_method_repeats
@@ -34,6 +34,7 @@ from millstream.catalog.records import (
     Placement,
     QueryRecord,
     StreamState,
+    Trial,
     is_joined,
     joined_stream,
     streams_of,
@@ -62,6 +63,7 @@ __all__ = [
     "Placement",
     "QueryRecord",
     "StreamState",
+    "Trial",
     "is_joined",
     "joined_stream",
     "leg_member",
@@ -224,6 +226,26 @@ class Metastore:
         """Record a batch that ran, and give the watermark after it. Doing so again has no effect."""
         with self._database.write("commit_batch") as tx:
             return batches.commit_batch(tx, plan, result)
+
+    def trials(self, stream: str, batch: int) -> list[Trial]:
+        """What was tried with a batch that failed, in order."""
+        with self._database.read() as tx:
+            return trials.of_batch(tx, stream, batch)
+
+    def begin_trial(self, plan: IngestPlan, left_out: Sequence[str], versions: Sequence[GroupVersionRef]) -> int:
+        """Write down a trial before it runs, with the group versions made for it; gives its number."""
+        with self._database.write("begin_trial") as tx:
+            return trials.begin(tx, plan, left_out, versions)
+
+    def end_trial(self, plan: IngestPlan, number: int, error: str | None) -> None:
+        """Write down how a trial went: without an error, it passed."""
+        with self._database.write("end_trial") as tx:
+            trials.end(tx, plan, number, error)
+
+    def forget_trials(self, stream: str, batch: int) -> None:
+        """Let the next attempt at a batch begin anew."""
+        with self._database.write("forget_trials") as tx:
+            trials.forget(tx, stream, batch)
 
     def flush_stream(self, stream: str) -> None:
         """Close all time of a finite stream, after its last batch. Doing so again has no effect."""

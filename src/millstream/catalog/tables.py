@@ -153,6 +153,17 @@ closings = _table(
     _integer("watermark"),
 )
 
+# What was tried with a batch that failed. A trial is written down before it runs; one without an outcome was cut short.
+trials = _table(
+    "trials",
+    _text("stream", key=True),
+    _integer("batch", key=True),
+    _integer("number", key=True),
+    _text("left_out"),
+    _text("outcome", null=True),
+    _text("error", null=True),
+)
+
 bucket_files = _table(
     "bucket_files",
     _text("path", key=True),

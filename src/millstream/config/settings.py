@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from millstream.config.limits import Limits
 from millstream.errors import SpecError
+
+_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,19 @@ class Settings:
     # Answers older than this may be removed; a reader that resumes later gets BAD_CURSOR.
     answer_retention: int = 24 * 3_600_000_000
     dead_letter_retention: int = 30 * 24 * 3_600_000_000
+    # What queries and owners may take; the reasons for the defaults are with ``Limits``.
+    evaluation_memory: int = _LIMITS.evaluation_memory
+    evaluation_time: int = _LIMITS.evaluation_time
+    worker_memory: int = _LIMITS.worker_memory
+    query_predicates: int = _LIMITS.query_predicates
+    query_groups: int = _LIMITS.query_groups
+    query_answer_rows: int = _LIMITS.query_answer_rows
+    query_state_bytes: int = _LIMITS.query_state_bytes
+    owner_queries: int = _LIMITS.owner_queries
+    owner_predicates: int = _LIMITS.owner_predicates
+    owner_groups: int = _LIMITS.owner_groups
+    owner_answer_rows: int = _LIMITS.owner_answer_rows
+    owner_state_bytes: int = _LIMITS.owner_state_bytes
     # Loopback only: whoever can connect can create queries.
     http_host: str = "127.0.0.1"
     # 0: any free port; the running engine writes the one it got into its home.
@@ -41,7 +57,12 @@ class Settings:
         if self.http_port > _MAX_PORT:
             raise SpecError("BAD_SPEC", f"setting http_port is {self.http_port}, but must be at most {_MAX_PORT}")
 
+    @property
+    def limits(self) -> Limits:
+        return Limits(**{name: getattr(self, name) for name in LIMIT_SETTINGS})
 
+
+LIMIT_SETTINGS = tuple(field.name for field in fields(Limits))
 _MAX_PORT = 65_535
 LEAST = {
     "metastore_wait": 0,
@@ -52,6 +73,7 @@ LEAST = {
     "answer_retention": 0,
     "dead_letter_retention": 0,
     "http_port": 0,
+    **dict.fromkeys(LIMIT_SETTINGS, 1),
 }
 DURATION_SETTINGS = (
     "metastore_wait",
@@ -59,5 +81,6 @@ DURATION_SETTINGS = (
     "seal_delay",
     "answer_retention",
     "dead_letter_retention",
+    "evaluation_time",
 )
 TEXT_SETTINGS = ("metastore_url",)

@@ -6,16 +6,20 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from millstream.catalog.metastore import Metastore
 from millstream.catalog.outage import DEFAULT_LIMIT
+from millstream.config import Limits
 from millstream.crashpoints import crash_point
 from millstream.engine.answers import AnswerLog
 from millstream.engine.firing import Firing
 from millstream.engine.joining import Joining
+from millstream.engine.owners import check_text
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import NewRequest, Registry
+from millstream.engine.state_shares import over_state, shares
 from millstream.errors import CatalogError, EngineError
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home, Lock
@@ -42,6 +46,7 @@ class Core:
         on_commit: Callable[[Pipeline], None] = lambda pipeline: None,
         clock: Callable[[], int] = wall_clock,
         metastore_wait: float = DEFAULT_LIMIT,
+        limits: Limits | None = None,
     ) -> None:
         home.create()
         self.home = home
@@ -51,7 +56,7 @@ class Core:
             holder = f"{socket.gethostname()} process {os.getpid()}"
             url = metastore_url or home.metastore_url()
             self.metastore = Metastore.open(url, holder=holder, clock=clock, limit=metastore_wait)
-            self.registry = Registry(self.metastore, home)
+            self.registry = Registry(self.metastore, home, limits)
             self.registry.load()
             crash_point("start.loaded")
         except BaseException:
@@ -59,7 +64,9 @@ class Core:
             raise
         self.answers = AnswerLog(self.metastore, home)
         # Half of the tasks: ingest and fire run side by side, and fewer workers make the same matrices.
-        self.firing = Firing(self.metastore, self.registry, home, spark.fire, max(1, spark.parallelism // 2))
+        tasks = max(1, spark.parallelism // 2)
+        self.limits = limits or Limits()
+        self.firing = Firing(self.metastore, self.registry, home, spark.fire, tasks, self.limits)
         self.pipelines: dict[str, Pipeline] = {}
         self.joining = Joining(self.metastore, self.registry, self.firing, self.pipelines)
         self._streams: Mapping[str, Stream] = {}
@@ -83,12 +90,14 @@ class Core:
 
     def _attach(self, stream: Stream) -> Pipeline:
         self.spark.analyzer.register(stream)
-        pipeline = Pipeline(stream, self.metastore, self.registry, self.home, self._clock, self._on_commit)
+        shared = (self.metastore, self.registry, self.home, self._clock, self._on_commit)
+        pipeline = Pipeline(stream, *shared, self.limits)
         self.pipelines[stream.name] = pipeline
         self._streams = {**self._streams, stream.name: stream}
         return pipeline
 
     def compile(self, sql: str, id: str, owner: str = "", key: str | None = None) -> NewRequest:
+        check_text(sql, self.limits)
         query = self.front_end.compile(sql)
         return NewRequest(id, owner, key, query, self.registry.selections_of(query))
 
@@ -123,6 +132,19 @@ class Core:
         moved = watermark != pipeline.watermark
         pipeline.watermark = watermark
         return moved
+
+    def enforce_limits(self) -> None:
+        """Stop queries that hold more state than they may."""
+        total = sum(pipeline.buckets.bytes for pipeline in self.pipelines.values())
+        if total <= min(self.limits.query_state_bytes, self.limits.owner_state_bytes):
+            return
+        held: Counter[str] = Counter()
+        for name, pipeline in self.pipelines.items():
+            held.update(shares(pipeline.buckets.sizes(), self.metastore.frontiers(name), self.registry.window))
+        stopped = over_state(held, self.registry.owners.owner, self.limits)
+        for query, reason in stopped.items():
+            self.metastore.set_failed(query, reason)
+        self.registry.remove(list(stopped))
 
     def tidy(self, retention: int, dead_letters: int) -> None:
         """Forget answers, queries that are gone and dead letters that are older than their retention (microseconds),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ from millstream.engine.changelog import Changelog, Sealed
 from millstream.engine.core import Core
 from millstream.engine.explain import Explanation, explain
 from millstream.engine.last_known import LastKnown
-from millstream.engine.pipeline import Ingest, Pipeline
+from millstream.engine.pipeline import Pipeline
+from millstream.engine.quarantine import Ingest
 from millstream.engine.registry import NewRequest
 from millstream.engine.status import (
     Answer,
@@ -53,6 +55,8 @@ LOOK_INTERVAL = 1.0
 HOUSEKEEPING_INTERVAL = 30.0
 # A stream that is created while Spark's analyzer is cold waits for it so long at most, in seconds.
 WARM_UP_WAIT = 3.0
+# How often it is looked whether queries hold too much state, in seconds.
+LIMITS_INTERVAL = 2.0
 # Answers given at most by one read.
 PAGE_ANSWERS = 1000
 
@@ -86,6 +90,7 @@ class Engine:
                 self.settings.metastore_url,
                 self._committed,
                 metastore_wait=self.settings.metastore_wait / 1e6,
+                limits=self.settings.limits,
             )
         except BaseException:
             self._spark.stop()
@@ -337,14 +342,24 @@ class Engine:
         self._core.answers.published()
 
     def _fire_once(self) -> None:
-        """Fire what is due of every stream, then of the joins over them."""
+        """Fire what is due of every stream, then of the joins over them. What fails holds up nothing else; its error
+        comes at the end."""
         core = self._core
+        errors: list[Exception] = []
+
+        def attempt(fire: Callable[[], bool]) -> None:
+            try:
+                if not self._stopping.is_set() and fire():
+                    core.answers.published()
+            except Exception as error:
+                errors.append(error)
+
         for pipeline in list(core.pipelines.values()):
-            if not self._stopping.is_set() and core.firing.fire(pipeline):
-                core.answers.published()
+            attempt(partial(core.firing.fire, pipeline))
         for name in core.metastore.joins() if core.registry.joins else ():
-            if not self._stopping.is_set() and core.joining.fire(name):
-                core.answers.published()
+            attempt(partial(core.joining.fire, name))
+        if errors:
+            raise errors[0]
 
     def _follow(self) -> None:
         """Let the watermark of idle streams follow the others."""
@@ -353,7 +368,7 @@ class Engine:
                 self._commits.set()
 
     def _fire_loop(self) -> None:
-        tidied = time.monotonic()
+        tidied = checked = time.monotonic()
         while not self._stopping.is_set():
             self._commits.wait(LOOK_INTERVAL)
             self._commits.clear()
@@ -363,6 +378,9 @@ class Engine:
                 with waiting(None):
                     self._fire_once()
                     self._follow()
+                    if time.monotonic() - checked > LIMITS_INTERVAL:
+                        self._core.enforce_limits()
+                        checked = time.monotonic()
                     if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
                         self._core.tidy(self.settings.answer_retention, self.settings.dead_letter_retention)
                         tidied = time.monotonic()

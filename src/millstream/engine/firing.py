@@ -15,12 +15,16 @@ from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import Fire, Metastore
 from millstream.catalog.records import Frontier
+from millstream.config import Limits
 from millstream.crashpoints import crash_point
 from millstream.engine.buckets import Stored
+from millstream.engine.isolation import FireFailed, fire_by_halves
+from millstream.engine.owners import over_in_fire
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
 from millstream.model.plan import FireResult
 from millstream.model.query import WindowSpec
+from millstream.runtime.faults import may_be_a_query, reason_of
 from millstream.runtime.fire import BucketRef, DueQuery, FireItem, FireTask
 from millstream.runtime.home import Home
 from millstream.runtime.join_fire import JoinTask
@@ -37,6 +41,16 @@ class DueSet:
 
     moves: dict[str, tuple[int, int]]
     by_group: dict[str, list[DueQuery]]
+
+    def only(self, queries: Sequence[str]) -> DueSet:
+        """Some of the queries."""
+        if len(queries) == len(self.moves):
+            return self
+        wanted = set(queries)
+        by_group = {group: [one for one in due if one.query in wanted] for group, due in self.by_group.items()}
+        return DueSet(
+            {query: self.moves[query] for query in queries}, {group: due for group, due in by_group.items() if due}
+        )
 
 
 def due_queries(frontiers: Iterable[Frontier], watermark: int, window: Callable[[str], WindowSpec | None]) -> DueSet:
@@ -80,12 +94,21 @@ _NEVER = -(2**63)
 class Firing:
     """Fires the due windows of a stream; ``run`` is the Spark job."""
 
-    def __init__(self, metastore: Metastore, registry: Registry, home: Home, run: RunFire, parallelism: int) -> None:
+    def __init__(
+        self,
+        metastore: Metastore,
+        registry: Registry,
+        home: Home,
+        run: RunFire,
+        parallelism: int,
+        limits: Limits | None = None,
+    ) -> None:
         self._metastore = metastore
         self._registry = registry
         self.home = home
         self._run = run
         self.parallelism = parallelism
+        self.limits = limits or Limits()
         self.seconds: dict[str, float] = defaultdict(float)
         self.fires = 0
         self.last_seconds = 0.0
@@ -102,18 +125,36 @@ class Firing:
             due = due_queries([one for one in frontiers if one.leg is None], watermark, self._registry.window)
             if not due.moves:
                 return False
-            started = time.monotonic()
-            lowest = lowest_needed(frontiers, due.moves, self._registry.window)
-            items = [self._item(pipeline, group, queries, lowest, watermark) for group, queries in due.by_group.items()]
-            result = self._answers(pipeline, [item for item in items if item.buckets])
-            crash_point("fire.job-done")
-            self._metastore.commit_fire(Fire(pipeline.stream.name, due.moves, result))
-            if result.broken:
-                self._registry.remove(list(result.broken))
-            self._clean_up(pipeline, result, lowest, mark)
-            self.count(result, time.monotonic() - started)
+            self.by_halves(due, lambda some: self._fire(pipeline, frontiers, some, watermark, mark))
             crash_point("fire.done")
             return True
+
+    def by_halves(self, due: DueSet, fire: Callable[[DueSet], None]) -> None:
+        """Fire what is due; a query that makes it fail is stopped, and the others' windows are published."""
+
+        def stop(query: str, error: FireFailed) -> None:
+            self._metastore.set_failed(query, f"QUARANTINED: its windows cannot be fired: {error}")
+            self._registry.remove([query])
+
+        fire_by_halves(list(due.moves), lambda queries: fire(due.only(queries)), stop)
+
+    def _fire(self, pipeline: Pipeline, frontiers: Sequence[Frontier], due: DueSet, watermark: int, mark: int) -> None:
+        started = time.monotonic()
+        lowest = lowest_needed(frontiers, due.moves, self._registry.window)
+        items = [self._item(pipeline, group, queries, lowest, watermark) for group, queries in due.by_group.items()]
+        result = self._answers(pipeline, [item for item in items if item.buckets])
+        crash_point("fire.job-done")
+        self.commit(Fire(pipeline.stream.name, due.moves, result))
+        self._clean_up(pipeline, result, lowest, mark)
+        self.count(result, time.monotonic() - started)
+
+    def commit(self, fire: Fire) -> None:
+        """Publish a fire, and stop the queries that it found broken or too large."""
+        too_large = over_in_fire(fire.result, self._registry.owners.owner, self.limits)
+        broken = {**too_large, **fire.result.broken}
+        self._metastore.commit_fire(replace(fire, result=replace(fire.result, broken=broken)) if too_large else fire)
+        if broken:
+            self._registry.remove(list(broken))
 
     def count(self, result: FireResult, seconds: float) -> None:
         """Keep account of a fire."""
@@ -143,13 +184,18 @@ class Firing:
         stream = pipeline.stream
         shares = share_out(items, self.parallelism)
         kind = stream.field(stream.time).type
-        return self.run([FireTask(self.home, stream.name, kind, tuple(share)) for share in shares])
+        return self.run([FireTask(self.home, stream.name, kind, tuple(share), self.limits) for share in shares])
 
     def run(self, tasks: Sequence[FireTask | JoinTask]) -> FireResult:
         """One Spark job, and its results as one."""
         if not tasks:
             return FireResult()
-        results, seconds = self._run(tasks)
+        try:
+            results, seconds = self._run(tasks)
+        except Exception as error:
+            if may_be_a_query(error):
+                raise FireFailed(reason_of(error)) from error
+            raise
         for phase, spent in seconds.items():
             self.seconds[phase] += spent
         return _together(results)
@@ -213,4 +259,5 @@ def _together(results: Sequence[FireResult]) -> FireResult:
         {query: reason for r in results for query, reason in r.broken.items()},
         tuple(f for r in results for f in r.compacted),
         tuple(b for r in results for b in r.replaced),
+        {query: groups for r in results for query, groups in r.groups_by_query.items()},
     )

@@ -46,17 +46,18 @@ class Joining:
             due = due_queries(self._metastore.frontiers(name), min(closed), self._registry.window)
             if not due.moves:
                 return False
-            started = time.monotonic()
-            result = self._firing.run(self._tasks(name, due, pipelines))
-            crash_point("join.job-done")
-            self._metastore.commit_fire(Fire(name, due.moves, result))
-            if result.broken:
-                self._registry.remove(list(result.broken))
-            self._firing.count(result, time.monotonic() - started)
+            self._firing.by_halves(due, lambda some: self._fire(name, some, pipelines))
             for pipeline in pipelines.values():
                 self._firing.clean_up(pipeline)
             crash_point("join.done")
             return True
+
+    def _fire(self, name: str, due: DueSet, pipelines: Mapping[str, Pipeline]) -> None:
+        started = time.monotonic()
+        result = self._firing.run(self._tasks(name, due, pipelines))
+        crash_point("join.job-done")
+        self._firing.commit(Fire(name, due.moves, result))
+        self._firing.count(result, time.monotonic() - started)
 
     def _tasks(self, name: str, due: DueSet, pipelines: Mapping[str, Pipeline]) -> list[JoinTask]:
         """Joins with the same attributes are fired together; many of them are divided among tasks."""
@@ -74,7 +75,7 @@ class Joining:
                 item = self._item(queries[part::parts], group_of, lowest, pipelines)
                 if any(leg.buckets for leg in item.legs):
                     min(tasks, key=lambda items: sum(len(i.due) for i in items)).append(item)
-        return [JoinTask(self._firing.home, name, tuple(items)) for items in tasks if items]
+        return [JoinTask(self._firing.home, name, tuple(items), self._firing.limits) for items in tasks if items]
 
     def _item(
         self,

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millstream.catalog.metastore import Metastore
+from millstream.config import Limits
 from millstream.crashpoints import crash_point
 from millstream.engine.buckets import BucketIndex
+from millstream.engine.quarantine import Ingest, Quarantine
 from millstream.engine.registry import Registry
 from millstream.model.plan import BatchResult
 from millstream.model.statistics import Figures, faded
@@ -22,8 +24,6 @@ from millstream.runtime.worker import IngestTask
 RECENT = 20
 # Batches after which what was measured is kept over a restart.
 SAVE_FIGURES = 32
-
-Ingest = Callable[[IngestTask], BatchResult]
 
 
 @dataclass
@@ -64,6 +64,7 @@ class Pipeline:
         home: Home,
         clock: Callable[[], int],
         on_commit: Callable[[Pipeline], None],
+        limits: Limits | None = None,
     ) -> None:
         self.stream = stream
         self.buckets = BucketIndex(metastore.buckets(stream.name))
@@ -74,6 +75,8 @@ class Pipeline:
         self._home = home
         self._clock = clock
         self._on_commit = on_commit
+        self._limits = limits or Limits()
+        self._quarantine = Quarantine(metastore, registry, home)
         state = next(s for s in metastore.streams() if s.stream.name == stream.name)
         self.watermark = state.watermark
         self.figures: Figures = metastore.figures(stream.name)
@@ -87,7 +90,8 @@ class Pipeline:
             return
         started = time.monotonic()
         versions = self._registry.versions(plan.epoch, self.stream.name)
-        result = ingest(IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions))
+        task = IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions, limits=self._limits)
+        result = self._quarantine.run(plan, task, ingest)
         crash_point("ingest.job-done")
         watermark = self._metastore.commit_batch(plan, result)
         if result.broken:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, LegPlace, Metastore, NewQuery
 from millstream.catalog.records import FAILED
+from millstream.config import Limits
+from millstream.engine.owners import Owners, check_query
 from millstream.errors import CatalogError
 from millstream.kernels.classes import CLASS_LIMIT, grid_size, table_of
 from millstream.kernels.evaluate import Evaluator
@@ -28,7 +30,7 @@ from millstream.model.selection import Selection, attributes
 from millstream.model.stream import Field
 from millstream.optimizer.changelog import Create, rewrite
 from millstream.optimizer.cost import Statistics
-from millstream.optimizer.grouping import Sketch
+from millstream.optimizer.grouping import Sketch, with_members
 from millstream.runtime.home import GROUPS, Home
 
 
@@ -82,11 +84,13 @@ def _new_query(create: NewRequest, places: Mapping[str, tuple[str, int]]) -> New
 
 
 class Registry:
-    def __init__(self, metastore: Metastore, home: Home) -> None:
+    def __init__(self, metastore: Metastore, home: Home, limits: Limits | None = None) -> None:
         self._metastore = metastore
         self._home = home
         self._lock = threading.RLock()
-        self._evaluator = Evaluator()
+        self._limits = limits or Limits()
+        self.owners = Owners(self._limits)
+        self._evaluator = Evaluator(self._limits)
         self._fold_lock = threading.Lock()
         self._groups: dict[str, Sketch] = {}
         self._group_of: dict[str, str] = {}
@@ -120,11 +124,13 @@ class Registry:
         for record in self._metastore.queries():
             self._know(record.id, record.query)
             self._ids.add(record.id)
-            if record.state == FAILED and record.id in self._running:
+            self.owners.add(record.id, record.owner, record.query)
+            if record.id not in self._running:
+                self.owners.remove(record.id)
+            if record.state == FAILED:
                 failed.append(record.id)
-        if failed:
-            # The engine died between the transaction that stopped them and the epoch that takes them out.
-            self.remove(failed)
+        # The engine died between the transaction that stopped them and the epoch that takes them out.
+        self.remove(failed)
 
     def _read(self, path: str) -> GroupVersion:
         with open(self._home.path(path), encoding="utf-8") as file:
@@ -151,7 +157,8 @@ class Registry:
             self._windows.update({leg_member(id, leg): query.window for leg in range(len(query.legs))})
 
     def selections_of(self, query: LogicalQuery | JoinQuery) -> tuple[Selection, ...]:
-        """The query's conditions as ranges, one for each leg of a join."""
+        """The query's conditions as ranges, one for each leg of a join; refuses those that are too large."""
+        check_query(query, self._limits)
         if isinstance(query, JoinQuery):
             return tuple(self._selection(leg.where) for leg in query.legs)
         return (self._selection(query.where),)
@@ -191,6 +198,7 @@ class Registry:
         """Make creates and deletes the next epoch; an error means that nothing has changed."""
         with self._lock:
             self._check(deletes)
+            self.owners.check([(create.owner, create.query) for create in creates])
             return self._change(creates, [id for id in deletes if id in self._running], deletes)
 
     def _change(self, creates: Sequence[NewRequest], leaving: Sequence[str], deletes: Sequence[str]) -> Epoch:
@@ -207,6 +215,9 @@ class Registry:
         self._running.difference_update(leaving)
         for create in creates:
             self._know(create.id, create.query)
+            self.owners.add(create.id, create.owner, create.query)
+        for id in leaving:
+            self.owners.remove(id)
         for member in gone:
             del self._group_of[member]
             self._texts.pop(member, None)
@@ -232,6 +243,9 @@ class Registry:
 
     def _write(self, version: GroupVersion) -> GroupVersionRef:
         text = codec.dumps_joined(replace(version, members=()), "members", [self._text(m) for m in version.members])
+        return self._store(version, text)
+
+    def _store(self, version: GroupVersion, text: str) -> GroupVersionRef:
         stem = f"{version.group}-{version.version}"
         path = self._home.write(GROUPS, stem, "json", [text.encode()], sync_folder=False)
         members = len(version.members)
@@ -248,7 +262,9 @@ class Registry:
         records."""
         with self._lock:
             failed = dict.fromkeys(query_of_member(member) for member in queries)
-            self._change((), [id for id in failed if id in self._running], ())
+            leaving = [id for id in failed if id in self._running]
+            if leaving:
+                self._change((), leaving, ())
 
     def versions(self, epoch: int, stream: str) -> tuple[str, ...]:
         """The paths of the group versions that a batch of this epoch is ingested with."""
@@ -258,6 +274,31 @@ class Registry:
             found = self._metastore.epoch_plan(epoch, stream)
             self._plans[epoch, stream] = tuple(ref.path for ref in found)
         return self._plans[epoch, stream]
+
+    def queries_of(self, epoch: int, stream: str) -> set[str]:
+        """The queries that a batch of this epoch is ingested for."""
+        versions = (self._read(path) for path in self.versions(epoch, stream))
+        return {query_of_member(member.query) for version in versions for member in version.members}
+
+    def without(self, epoch: int, stream: str, left_out: Set[str]) -> tuple[tuple[str, ...], list[GroupVersionRef]]:
+        """The group versions of an epoch without some queries, for one batch alone: the paths of all of them, and those
+        that were made for it. These have negative numbers, so that they are never taken for a group's newest."""
+        paths: list[str] = []
+        made: list[GroupVersionRef] = []
+        with self._lock:
+            for path in self.versions(epoch, stream):
+                version = self._read(path)
+                kept = [m for m in version.members if query_of_member(m.query) not in left_out]
+                if len(kept) == len(version.members):
+                    paths.append(path)
+                elif kept:
+                    number = min([0, *(n for group, n in self._paths if group == version.group)]) - 1
+                    derived = replace(with_members(version, kept), version=number)
+                    made.append(self._store(derived, codec.dumps(derived)))
+                    self._paths[version.group, number] = made[-1].path
+                    paths.append(made[-1].path)
+            self._home.sync(GROUPS)
+        return tuple(paths), made
 
     def path(self, group: str, version: int) -> str:
         return self._paths[group, version]
@@ -290,6 +331,7 @@ class Registry:
                     self._windows.pop(member, None)
                 self._joins.pop(id, None)
                 self._ids.discard(id)
+                self.owners.forget(id)
 
     @property
     def joins(self) -> bool:

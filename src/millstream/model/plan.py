@@ -96,3 +96,5 @@ class FireResult:
     # Compaction: files written in place of buckets, and the (path, offset) of the buckets they replace.
     compacted: tuple[BucketFile, ...] = ()
     replaced: tuple[tuple[str, int], ...] = ()
+    # The most groups that a window of the query had.
+    groups_by_query: dict[str, int] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -193,6 +193,15 @@ def _expected(sizes: Mapping[Attribute, int]) -> int:
     """Classes to reckon with: queries to come will bring constants of their own, so an attribute that is compared has
     many intervals soon, and two of them span a large grid even if the first queries cut it only twice."""
     return math.prod(n if a.domain == "boolean" else max(n, EXPECTED_INTERVALS) for a, n in sizes.items())
+
+
+def with_members(version: GroupVersion, members: Sequence[Member]) -> GroupVersion:
+    """The next version of a group, with these members and no others."""
+    sketch = Sketch(version)
+    for member in members:
+        sketch.add(member)
+    sketch.follow(members)
+    return sketch.version
 
 
 def free_slot(members: Iterable[Member]) -> int:

@@ -129,13 +129,19 @@ class Running:
     def _run(self, rows: DataFrame, batch: int) -> None:
         offsets = read_offsets(self._checkpoint, batch)
         if not self._source.columnar:
-            self._on_batch(batch, offsets, lambda task: jobs.ingest_rows(task, rows))
+            self._on_batch(batch, offsets, lambda task: self._ingest(lambda: jobs.ingest_rows(task, rows)))
             return
         descriptors = sorted(tuple(row) for row in rows.collect())
         splits = self._source.splits(descriptors, self._spark.parallelism)
         # After a power loss Spark may plan the same offset with other files: the descriptors are part of the identity.
         offsets = f"{offsets} {_digest(descriptors)}"
-        self._on_batch(batch, offsets, lambda task: self._spark.ingest(task, splits))
+        self._on_batch(batch, offsets, lambda task: self._ingest(lambda: self._spark.ingest(task, splits)))
+
+    def _ingest(self, run: Callable[[], BatchResult]) -> BatchResult:
+        """A batch that fails is run several times, which is no reason to keep a stop waiting."""
+        if self._stopping:
+            raise EngineError("NOT_RUNNING", "the engine is stopping")
+        return run()
 
     @property
     def error(self) -> str | None:
