@@ -1,20 +1,17 @@
-"""The queries compiled once, one fork server, and the undisturbed run of each workload.
-
-``MILLSTREAM_CHAOS_METASTORE`` names a PostgreSQL database for all of it; it is emptied for each run.
-"""
+"""The queries compiled once, one fork server, and the undisturbed run of each workload."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, make_url
 
 from millstream.catalog import tables
 from tests.chaos.compiled import compile_queries
@@ -52,12 +49,13 @@ class Reference:
 
 @dataclass
 class Chaos:
-    """Makes runs, and counts the deaths of all of them by crash point."""
+    """Makes runs, and counts the deaths of all of them by crash point. ``new_url`` gives the URL of an empty metastore
+    for each run, or None for one inside the home."""
 
     server: ForkServer
     folder: Path
     queries: dict[str, str]
-    url: str | None
+    new_url: Callable[[], str | None] = lambda: None
     deaths: Counter[str] = field(default_factory=Counter)
     _references: dict[int, Reference] = field(default_factory=dict)
     _runs: int = 0
@@ -73,22 +71,31 @@ class Chaos:
 
     def run(self, prepared: Path) -> Run:
         self._runs += 1
-        if self.url is not None:
-            empty(self.url)
-        return Run(self.server, self.folder / f"run-{self._runs}", prepared, self.url)
+        return Run(self.server, self.folder / f"run-{self._runs}", prepared, self.new_url())
 
     def count(self, run: Run) -> None:
         self.deaths.update(death.partition(":")[0] for death in run.deaths)
 
 
-def empty(url: str) -> None:
-    """Drop the tables of a database."""
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+def emptied(url: str) -> str:
+    """The URL of a PostgreSQL database whose tables have been dropped."""
+    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
     tables.metadata.drop_all(engine)
     engine.dispose()
+    return url
 
 
 @pytest.fixture(scope="session")
 def chaos(fork_server: ForkServer, queries: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Chaos:
-    url = os.environ.get("MILLSTREAM_CHAOS_METASTORE")
-    return Chaos(fork_server, tmp_path_factory.mktemp("chaos"), queries, url)
+    return Chaos(fork_server, tmp_path_factory.mktemp("chaos"), queries)
+
+
+@pytest.fixture(scope="session")
+def chaos_on_postgres(
+    fork_server: ForkServer, queries: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Chaos:
+    """With the metastore in the database that MILLSTREAM_TEST_POSTGRES names."""
+    url = os.environ.get("MILLSTREAM_TEST_POSTGRES")
+    if url is None:
+        pytest.skip("MILLSTREAM_TEST_POSTGRES names no database")
+    return Chaos(fork_server, tmp_path_factory.mktemp("chaos-postgres"), queries, lambda: emptied(url))

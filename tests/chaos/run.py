@@ -18,7 +18,7 @@ from pathlib import Path
 from millstream.runtime.session import build_session
 from tests.chaos import power_loss
 from tests.chaos.compiled import compile_queries
-from tests.chaos.conftest import empty
+from tests.chaos.conftest import emptied
 from tests.chaos.forks import ForkServer
 from tests.chaos.runs import DONE, KILLED, Run, check, prepare, undisturbed
 from tests.chaos.schedule import at_random
@@ -55,9 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
                 return 1
             shutil.rmtree(mine)
             left = end - time.monotonic()
-            print(
-                f"  {total.seeds} seeds, {total.runs} runs, {total.deaths} deaths; {left / 60:.1f} min left", flush=True
-            )
+            done = f"{total.seeds} seeds, {total.runs} runs, {total.deaths} deaths"
+            print(f"  {done}; {max(0.0, left / 60):.1f} min left", flush=True)
             if chosen.seed is not None or left <= 0:
                 break
     shutil.rmtree(folder)
@@ -96,9 +95,7 @@ def one_seed(
 
 
 def _new_run(server: ForkServer, folder: Path, prepared: Path, url: str | None) -> Run:
-    if url is not None:
-        empty(url)
-    return Run(server, folder, prepared, url)
+    return Run(server, folder, prepared, None if url is None else emptied(url))
 
 
 def disturb(run: Run, chance: random.Random, passes: int, seconds: float) -> bool:

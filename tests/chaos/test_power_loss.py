@@ -34,6 +34,7 @@ def test_files_that_were_not_synced_are_lost(chaos: Chaos, folder: str) -> None:
     run.finish()
     assert touched >= len(TORN) - 1
     check(run.report(), reference.report)
+    chaos.count(run)
 
 
 @pytest.mark.parametrize("folder", ["buckets", "answers", "groups"])
@@ -45,9 +46,10 @@ def test_removed_files_are_back(chaos: Chaos, folder: str) -> None:
         assert power_loss.lose_files(run, random.Random(passes)) > 0
     run.finish()
     check(run.report(), reference.report)
+    chaos.count(run)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_power_is_lost_at_random(chaos: Chaos, seed: int) -> None:
     reference = chaos.reference(SEED)
     run = chaos.run(reference.prepared)
@@ -58,9 +60,10 @@ def test_power_is_lost_at_random(chaos: Chaos, seed: int) -> None:
             power_loss.lose_checkpoint(run, chance)
     run.finish()
     check(run.report(), reference.report)
+    chaos.count(run)
 
 
-@pytest.mark.parametrize(("commits", "batches"), [(1, 0), (0, 1), (0, 4), (2, 3)])
+@pytest.mark.parametrize(("commits", "batches"), [(1, 0), (0, 1), (2, 3)])
 @pytest.mark.parametrize("at", ["ingest.done:9", "plan_batch.after-commit:9"])
 def test_the_checkpoint_is_older_than_the_metastore(chaos: Chaos, at: str, commits: int, batches: int) -> None:
     """Spark plans the same batches again: those that are committed return at once, the others run with their plan."""
@@ -72,6 +75,7 @@ def test_the_checkpoint_is_older_than_the_metastore(chaos: Chaos, at: str, commi
         power_loss.lose_batches(run, stream, batches)
     run.finish()
     check(run.report(), reference.report)
+    chaos.count(run)
 
 
 @pytest.mark.parametrize("at", ["ingest.done:9", "plan_batch.after-commit:9"])
@@ -88,6 +92,7 @@ def test_spark_plans_another_batch_under_a_known_number(chaos: Chaos, at: str) -
     power_loss.put_back(run, "purchases", copy)
     run.finish()
     check(run.report(), reference.report)
+    chaos.count(run)
 
 
 def test_the_whole_checkpoint_is_lost(chaos: Chaos) -> None:
@@ -101,6 +106,7 @@ def test_the_whole_checkpoint_is_lost(chaos: Chaos) -> None:
     power_loss.put_back(run, "purchases", copy)
     run.finish()
     check(run.report(), reference.report)
+    chaos.count(run)
 
 
 def test_the_metastore_is_older_than_the_checkpoint(chaos: Chaos) -> None:
