@@ -135,9 +135,9 @@ FILE_STEPS: dict[str, str] = {
 }
 
 STEPS: dict[str, str] = {
-    "home.created": "There are empty folders and nothing else.",
+    "home.created": "The folders of the home are there. Nothing else has changed.",
     "lock.taken": "The system takes the lock back when the process dies.",
-    "start.loaded": "What was loaded was only read.",
+    "start.loaded": "Nothing has changed but that failed queries may have left their groups, an epoch of its own.",
     "sweep.found": "Files that no transaction names are still there. The next start finds them again.",
     "sweep.done": "The home holds what the metastore names. The next start finds nothing to sweep.",
     "ingest.job-done": "The files of the batch are on disk and not named: the batch runs again, and they are swept.",

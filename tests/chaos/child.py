@@ -164,7 +164,11 @@ class Child:
         rounds = [one[0] for one in self.work.batches[name]]
         if self.round in rounds:
             callback = self.callback(self.core.pipelines[name])
-            self.checkpoints[name].run(rounds.index(self.round), lambda batch: self.plan(name, batch), callback)
+            checkpoint = self.checkpoints[name]
+            due = rounds.index(self.round)
+            # A checkpoint that is ahead goes on from there at once.
+            batch = checkpoint.next if checkpoint.next > due + 1 else due
+            checkpoint.run(batch, lambda number: self.plan(name, number), callback)
 
     def plan(self, name: str, batch: int) -> str:
         """The offsets of a new batch, as text. Planned again after a loss, more input may be there."""

@@ -1,25 +1,20 @@
-"""The queries compiled once, one fork server, and the undisturbed run of each workload.
-
-``MILLSTREAM_CHAOS_METASTORE`` names a PostgreSQL database for all of it; it is emptied for each run.
-"""
+"""The queries compiled once, one fork server, and the undisturbed run of each workload."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine
 
-from millstream.catalog import tables
 from tests.chaos.compiled import compile_queries
 from tests.chaos.forks import ForkServer
 from tests.chaos.runs import Run, prepare, undisturbed
+from tests.support.postgres import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,12 +47,13 @@ class Reference:
 
 @dataclass
 class Chaos:
-    """Makes runs, and counts the deaths of all of them by crash point."""
+    """Makes runs, and counts the deaths of all of them by crash point. ``new_url`` gives the URL of an empty metastore
+    for each run, or None for one inside the home."""
 
     server: ForkServer
     folder: Path
     queries: dict[str, str]
-    url: str | None
+    new_url: Callable[[], str | None] = lambda: None
     deaths: Counter[str] = field(default_factory=Counter)
     _references: dict[int, Reference] = field(default_factory=dict)
     _runs: int = 0
@@ -73,22 +69,20 @@ class Chaos:
 
     def run(self, prepared: Path) -> Run:
         self._runs += 1
-        if self.url is not None:
-            empty(self.url)
-        return Run(self.server, self.folder / f"run-{self._runs}", prepared, self.url)
+        return Run(self.server, self.folder / f"run-{self._runs}", prepared, self.new_url())
 
     def count(self, run: Run) -> None:
         self.deaths.update(death.partition(":")[0] for death in run.deaths)
 
 
-def empty(url: str) -> None:
-    """Drop the tables of a database."""
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
-    tables.metadata.drop_all(engine)
-    engine.dispose()
+@pytest.fixture(scope="session")
+def chaos(fork_server: ForkServer, queries: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Chaos:
+    return Chaos(fork_server, tmp_path_factory.mktemp("chaos"), queries)
 
 
 @pytest.fixture(scope="session")
-def chaos(fork_server: ForkServer, queries: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Chaos:
-    url = os.environ.get("MILLSTREAM_CHAOS_METASTORE")
-    return Chaos(fork_server, tmp_path_factory.mktemp("chaos"), queries, url)
+def chaos_on_postgres(
+    fork_server: ForkServer, queries: dict[str, str], tmp_path_factory: pytest.TempPathFactory, postgres: Server
+) -> Chaos:
+    """With the metastore in PostgreSQL, a database of its own for each run."""
+    return Chaos(fork_server, tmp_path_factory.mktemp("chaos-postgres"), queries, postgres.new_database)

@@ -26,7 +26,7 @@ class ForkServer:
     def __enter__(self) -> ForkServer:
         # A process that is forked must have no other threads.
         single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.chaos.forks"],
             stdin=subprocess.PIPE,

@@ -14,14 +14,13 @@ import pytest
 from millstream.crashpoints import POINTS
 from tests.chaos.conftest import Chaos
 from tests.chaos.runs import Kill, check
-from tests.chaos.schedule import AFTER_A_CRASH, ELSEWHERE, at_random, every_point, first_pass
+from tests.chaos.schedule import AFTER_A_CRASH, ELSEWHERE, at_random, every_point
 
 SEED = 1
 # Runs that die at every crash point, and at how many passes of each.
-RUNS, EACH = 22, 2
+RUNS, EACH = 18, 2
 # Workloads, runs of each, and deaths of a run at random.
-OTHER_SEEDS, RANDOM_RUNS, RANDOM_DEATHS = (2, 3), 5, 6
-LEAST_DEATHS = 180
+OTHER_SEEDS, RANDOM_RUNS, RANDOM_DEATHS = (2, 3), 3, 7
 
 
 def test_the_undisturbed_run_passes_every_crash_point(chaos: Chaos) -> None:
@@ -72,18 +71,3 @@ def test_killed_at_every_start(chaos: Chaos) -> None:
     assert not late
     check(run.report(), reference.report)
     chaos.count(run)
-
-
-def test_nothing_was_left_out(chaos: Chaos) -> None:
-    """Some kills above come too late, because the run is at its end; what they missed has its turn here."""
-    reference = chaos.reference(SEED)
-    missing = [name for name in POINTS if name not in chaos.deaths and name not in ELSEWHERE]
-    extra = LEAST_DEATHS - chaos.deaths.total() - len(missing)
-    for kills in [*map(first_pass, missing), *([[Kill(f"*:{30 * n}")] for n in range(1, extra + 1)])]:
-        run = chaos.run(reference.prepared)
-        assert run.finish(kills) == []
-        check(run.report(), reference.report)
-        chaos.count(run)
-    assert set(POINTS) - ELSEWHERE <= set(chaos.deaths)
-    assert chaos.deaths.total() >= LEAST_DEATHS
-    print(f"{chaos.deaths.total()} deaths at {len(chaos.deaths)} places")
