@@ -98,6 +98,7 @@ class Running:
         self._query = self._begin()
 
     def _begin(self) -> StreamingQuery:
+        _remove_drafts(self._checkpoint)
         frame = self._source.dataframe(self._spark.session)
         writer = frame.writeStream.foreachBatch(self._callback).queryName(self._name)
         writer = writer.option("checkpointLocation", str(self._checkpoint))
@@ -170,6 +171,13 @@ class Running:
                 raise
             self.keep_alive()
             self._query.processAllAvailable()
+
+
+def _remove_drafts(checkpoint: Path) -> None:
+    """Spark writes a file of its checkpoint under another name first. One that it never finished is of no use, and
+    keeps it from planning batch 0, when its folder must be empty."""
+    for path in [path for path in checkpoint.rglob("*") if path.name.endswith((".tmp", ".tmp.crc"))]:
+        path.unlink(missing_ok=True)
 
 
 def _first_line(error: StreamingQueryException) -> str:
