@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from millstream.catalog.metastore import Epoch
-from millstream.catalog.outage import Outage, away
+from millstream.catalog.outage import Outage, away, unknown
 from millstream.engine.registry import NewRequest, Registry
 from millstream.errors import CatalogError, EngineError, MillstreamError
 
@@ -76,7 +76,7 @@ class Changelog:
             # Sealing has a limit of its own, after which the future ends; beyond that it finds out about a commit.
             waits += 1
             if waits > 1:
-                raise _unknown(reason)
+                raise unknown(reason)
 
     def stop(self) -> None:
         """Seal what is waiting, then end."""
@@ -163,15 +163,6 @@ def _follow(done: Future[Sealed], follower: Future[Sealed]) -> None:
         follower.set_exception(error)
     else:
         follower.set_result(done.result())
-
-
-def _unknown(reason: str) -> EngineError:
-    return EngineError(
-        "METASTORE_AWAY",
-        "the database of the metastore does not answer, and whether it sealed the request is not known",
-        detail=reason,
-        hint="look for the query when the database is back, or repeat the request with the same key",
-    )
 
 
 def _duplicate(id: str) -> CatalogError:
