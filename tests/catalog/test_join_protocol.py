@@ -257,4 +257,4 @@ def server(postgres: Server) -> None:
 
 # Fewer examples: what the rules say is tried out above, here whether the other database agrees.
 TestJoinProtocolOnPostgres = pytest.mark.usefixtures("server")(JoinProtocolOnPostgres.TestCase)
-TestJoinProtocolOnPostgres.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
+TestJoinProtocolOnPostgres.settings = settings(max_examples=6, stateful_step_count=30, deadline=None)

@@ -315,6 +315,27 @@ def test_an_engine_that_stops_waits_no_longer(remote: Metastore, line: Proxy) ->
     assert error.value.code == "METASTORE_AWAY"
 
 
+def test_an_engine_that_stops_in_doubt_says_so(remote: Metastore, line: Proxy, direct: str) -> None:
+    """The commit has happened, its answer is lost, and the line stays cut."""
+
+    def broken(data: bytes) -> str:
+        if b"COMMIT\0" in data:
+            threading.Thread(target=line.cut).start()
+            return network.AFTER
+        return network.PASS
+
+    line.fate = broken
+    with in_background(lambda: remote.seal(create("q"))) as sealing:
+        await_outage(remote)
+        remote.stop_waiting()
+    with pytest.raises(EngineError, match="is not known") as error:
+        sealing.result()
+    assert error.value.code == "METASTORE_AWAY"
+    next_engine = Metastore.open(direct, holder="next")
+    assert [query.id for query in next_engine.queries()] == ["q"]
+    next_engine.close()
+
+
 @pytest.mark.parametrize("change", ["writes = writes - 1", "incarnation = incarnation - 1"])
 def test_a_database_that_went_back_in_time_is_found_out(store: Metastore, url: str, change: str) -> None:
     """As after a failover to a standby that had not received the last transactions."""

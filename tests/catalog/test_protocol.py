@@ -282,4 +282,4 @@ def server(postgres: Server) -> None:
 
 # Fewer examples: what the rules say is tried out above, here whether the other database agrees.
 TestProtocolOnPostgres = pytest.mark.usefixtures("server")(ProtocolOnPostgres.TestCase)
-TestProtocolOnPostgres.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
+TestProtocolOnPostgres.settings = settings(max_examples=6, stateful_step_count=30, deadline=None)

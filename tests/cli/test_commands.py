@@ -30,7 +30,9 @@ COMMANDS = commands(typer.main.get_command(app))
 
 def test_the_commands_are_these() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
+        "backup",
         "demo",
+        "restore",
         "start",
         "query create",
         "query list",

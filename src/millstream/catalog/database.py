@@ -18,7 +18,16 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, Programmin
 
 from millstream.catalog import tables as t
 from millstream.catalog.migrations import migrate
-from millstream.catalog.outage import DEFAULT_LIMIT, LONGEST_PAUSE, Outage, away, is_outage, outages_named
+from millstream.catalog.outage import (
+    DEFAULT_LIMIT,
+    LONGEST_PAUSE,
+    Away,
+    Outage,
+    away,
+    is_outage,
+    outages_named,
+    unknown,
+)
 from millstream.crashpoints import crash_point
 from millstream.errors import EngineError, MillstreamError, SpecError
 
@@ -137,10 +146,16 @@ class Database:
             if not is_outage(error):
                 raise
             connection.invalidate()
-            # No limit here, whoever waits: what is in memory goes on from the one state or the other.
-            if self.outage.repeat(self._written, None) != number:
+            if self._found_out() != number:
                 raise away(error) from error
         self._writes = number
+
+    def _found_out(self) -> int:
+        """No limit here, whoever waits: what is in memory goes on from the one state or the other."""
+        try:
+            return self.outage.repeat(self._written, None)
+        except Away as error:
+            raise unknown(error.detail) from error
 
     def _written(self) -> int:
         """The number of the last transaction that was committed. Takes the lock, so one that the server is still busy

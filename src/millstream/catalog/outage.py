@@ -68,6 +68,16 @@ def away(error: Exception | str) -> Away:
     )
 
 
+def unknown(reason: str | None) -> EngineError:
+    """The error of a transaction whose commit was not answered, when nobody waits any more to find out."""
+    return EngineError(
+        "METASTORE_AWAY",
+        "the database of the metastore does not answer, and whether it made the change is not known",
+        detail=reason,
+        hint="look for the query when the database is back, or repeat the request with the same key",
+    )
+
+
 @contextmanager
 def outages_named() -> Iterator[None]:
     """Inside this, errors of the driver that mean an outage are raised as ``Away``."""

@@ -12,8 +12,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from millstream.catalog.metastore import Epoch
+<<<<<<< HEAD
 from millstream.catalog.outage import Outage, away
 from millstream.crashpoints import crash_point
+=======
+from millstream.catalog.outage import Outage, away, unknown
+>>>>>>> part-B
 from millstream.engine.registry import NewRequest, Registry
 from millstream.errors import CatalogError, EngineError, MillstreamError
 
@@ -77,7 +81,7 @@ class Changelog:
             # Sealing has a limit of its own, after which the future ends; beyond that it finds out about a commit.
             waits += 1
             if waits > 1:
-                raise _unknown(reason)
+                raise unknown(reason)
 
     def stop(self) -> None:
         """Seal what is waiting, then end."""
@@ -171,15 +175,6 @@ def _acknowledge(request: Future[Sealed], sealed: Sealed) -> None:
     crash_point("changelog.acknowledging", sealed.id)
     request.set_result(sealed)
     crash_point("changelog.acknowledged", sealed.id)
-
-
-def _unknown(reason: str) -> EngineError:
-    return EngineError(
-        "METASTORE_AWAY",
-        "the database of the metastore does not answer, and whether it sealed the request is not known",
-        detail=reason,
-        hint="look for the query when the database is back, or repeat the request with the same key",
-    )
 
 
 def _duplicate(id: str) -> CatalogError:
