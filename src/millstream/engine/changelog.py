@@ -12,12 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from millstream.catalog.metastore import Epoch
-<<<<<<< HEAD
-from millstream.catalog.outage import Outage, away
-from millstream.crashpoints import crash_point
-=======
 from millstream.catalog.outage import Outage, away, unknown
->>>>>>> part-B
+from millstream.crashpoints import crash_point
 from millstream.engine.registry import NewRequest, Registry
 from millstream.errors import CatalogError, EngineError, MillstreamError
 
