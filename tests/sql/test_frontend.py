@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -703,6 +704,45 @@ def test_deep_texts_are_refused_and_harm_nobody(front: FrontEnd, case: str) -> N
         front.compile(f"SELECT {DEEP[case]} AS x FROM purchases")
     assert caught.value.code == "UNSUPPORTED"
     assert front.compile("SELECT price FROM purchases WHERE " + " OR ".join(f"price = {n}" for n in range(900)))
+
+
+def test_a_front_end_that_learns_ahead_asks_nothing_for_the_second_text(
+    front: FrontEnd, analyzer: CountingAnalyzer
+) -> None:
+    front.learn_ahead()
+    front.compile("SELECT price FROM purchases WHERE price > 1")
+    front.close()
+    assert analyzer.plans == 2
+    found = front.compile("SELECT price FROM purchases WHERE price > 77")
+    assert analyzer.plans == 2
+    assert isinstance(found, LogicalQuery)
+    assert "77" in show(found.where)
+
+
+def test_what_cannot_be_learnt_ahead_is_told_to_who_needs_it(front: FrontEnd, analyzer: CountingAnalyzer) -> None:
+    def gone(sql: str) -> str:
+        raise OSError("the JVM is gone")
+
+    front.learn_ahead()
+    answer = analyzer.plan
+
+    def once(sql: str) -> str:
+        analyzer.plan = gone  # type: ignore[method-assign]
+        return answer(sql)
+
+    analyzer.plan = once  # type: ignore[method-assign]
+    front.compile("SELECT price FROM purchases WHERE price > 1")
+    front.close()
+    with pytest.raises(OSError, match="the JVM is gone"):
+        front.compile("SELECT price FROM purchases WHERE price > 77")
+
+
+def test_texts_of_a_shape_that_come_together_ask_twice_in_all(front: FrontEnd, analyzer: CountingAnalyzer) -> None:
+    texts = [f"SELECT price FROM purchases WHERE price > {n} AND price < {n + 100}" for n in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(front.compile, texts))
+    assert analyzer.plans == 2
+    assert [query.sql for query in found] == texts
 
 
 class StubbornAnalyzer:

@@ -179,6 +179,7 @@ class Core:
         return len(orphans)
 
     def close(self) -> None:
+        self.front_end.close()
         self.answers.close()
         self.registry.close()
         self.metastore.close()

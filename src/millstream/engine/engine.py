@@ -39,6 +39,8 @@ from millstream.engine.status import (
 )
 from millstream.engine.warming import begin_warm_up
 from millstream.errors import CatalogError, EngineError, MillstreamError
+from millstream.model.join import JoinQuery
+from millstream.model.query import LogicalQuery
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home
@@ -95,6 +97,7 @@ class Engine:
         except BaseException:
             self._spark.stop()
             raise
+        self._core.front_end.learn_ahead()
         self._warming = begin_warm_up(self._spark.analyzer, self._spark.application, self._stopping)
         self._known = LastKnown(self._core.metastore)
         self._core.sweep()
@@ -218,8 +221,8 @@ class Engine:
         """Add several queries in one epoch; in place of a query that is refused stands its error."""
         compiled = [self._compile(request) for request in requests]
         good = [one for one in compiled if isinstance(one, NewRequest)]
-        futures = iter(self._changelog.submit(good) if good else [])
-        return [one if isinstance(one, MillstreamError) else self._made(next(futures)) for one in compiled]
+        futures = iter(zip(good, self._changelog.submit(good) if good else [], strict=True))
+        return [one if isinstance(one, MillstreamError) else self._made(*next(futures)) for one in compiled]
 
     def _compile(self, request: QueryRequest) -> NewRequest | MillstreamError:
         try:
@@ -229,14 +232,20 @@ class Engine:
         except MillstreamError as error:
             return error
 
-    def _made(self, future: Future[Sealed]) -> Query | MillstreamError:
+    def _made(self, request: NewRequest, future: Future[Sealed]) -> Query | MillstreamError:
         try:
-            return Query(self, self._core.metastore.query(self._changelog.sealed(future).id))
+            sealed = self._changelog.sealed(future)
+            cuts, streams = sealed.epoch.cuts, request.streams
+            if sealed.id != request.id or not all(name in cuts for name in streams):
+                return self.query(sealed.id)  # made before, under the same client key
+            cut = {name: cuts[name].first_batch for name in streams}
+            return Query(self, request.id, request.owner, sealed.epoch.number, cut, request.query)
         except MillstreamError as error:
             return error
 
     def query(self, id: str) -> Query:
-        return Query(self, self._core.metastore.query(id))
+        record = self._core.metastore.query(id)
+        return Query(self, record.id, record.owner, record.epoch, _cut(record), record.query)
 
     def queries(self, owner: str | None = None, state: str | None = None) -> list[QueryStatus]:
         states = None if state is None else (state,)
@@ -429,14 +438,16 @@ def _cut(record: QueryRecord) -> dict[str, int]:
 class Query:
     """A handle on one query; ``cut`` is the first micro-batch it sees, by stream."""
 
-    def __init__(self, engine: Engine, record: QueryRecord) -> None:
+    def __init__(
+        self, engine: Engine, id: str, owner: str, epoch: int, cut: dict[str, int], query: LogicalQuery | JoinQuery
+    ) -> None:
         self._engine = engine
-        self.id = record.id
-        self.owner = record.owner
-        self.sql = record.sql
-        self.epoch = record.epoch
-        self.cut = _cut(record)
-        self.schema: pa.Schema = schema_of(record.query)
+        self.id = id
+        self.owner = owner
+        self.sql = query.sql
+        self.epoch = epoch
+        self.cut = cut
+        self.schema: pa.Schema = schema_of(query)
 
     def status(self) -> QueryStatus:
         return _query_status(self._engine._core.metastore.query(self.id))

@@ -45,6 +45,11 @@ class NewRequest:
     selections: tuple[Selection, ...]
 
     @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that it reads, each once."""
+        return self.query.streams if isinstance(self.query, JoinQuery) else (self.query.stream,)
+
+    @property
     def creates(self) -> list[Create]:
         """The members that it adds to groups."""
         if isinstance(self.query, LogicalQuery):

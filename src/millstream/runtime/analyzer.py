@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import RLock
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -29,10 +30,6 @@ SETTINGS = {
     "spark.sql.runSQLOnFiles": "false",
 }
 
-# A reply that does not fit the 8 KB buffer of the JVM's socket is written in two parts, and the second one waits 40 ms
-# for the acknowledgement of the first. So long texts are fetched in pieces.
-PIECE = 8_000
-
 # The JSON tells neither a try_cast from a cast nor the escape character of LIKE; plans of texts with these words are
 # looked at again.
 _LOSES = re.compile(r"try_|\?::|escape", re.IGNORECASE)
@@ -48,86 +45,144 @@ _EXPRESSIONS = (
 
 
 class SparkAnalyzer:
-    """Implements ``millstream.sql.frontend.Analyzer``. Nothing that a text says is ever run."""
+    """Implements ``millstream.sql.frontend.Analyzer``. Nothing that a text says is ever run.
+
+    All calls into the JVM are made by one thread of its own. Parsing takes time zone and ANSI mode from the session
+    that is active on the thread: there it is always ours, and on the user's threads it stays the user's.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         # Spark prints pages of JSON through this logger for every refused query.
         logging.getLogger("SQLQueryContextLogger").disabled = True
-        self._lock = RLock()
         self._session = spark.newSession()
         for name, value in SETTINGS.items():
             self._session.conf.set(name, value)
         java: Any = self._session
         self._jvm: Any = java._jvm
         self._java: Any = java._jsparkSession
+        self._thread = ThreadPoolExecutor(1, "millstream-analyzer")
+        self._thread.submit(self._begin).result()
+
+    def _begin(self) -> None:
+        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._java)
+        self._state = self._java.sessionState()
         self._skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-        self._json = self._json_builder()
+        self._asking = Asking(self._jvm, self._state, self._skip)
+
+    def close(self) -> None:
+        self._thread.shutdown()
 
     def register(self, stream: Stream) -> None:
         """Make the stream known; a stream of the same name is replaced."""
+        self._thread.submit(self._register, stream).result()
+
+    def _register(self, stream: Stream) -> None:
         fields = [{"name": f.name, "type": f.type.json, "nullable": True, "metadata": {}} for f in stream.fields]
-        with self._lock, self._active():
-            # PySpark's createDataFrame would make our session the active one of the user's Python.
-            schema = self._jvm.org.apache.spark.sql.types.DataType.fromJson(
-                json.dumps({"type": "struct", "fields": fields})
-            )
-            empty = self._java.createDataFrame(self._jvm.java.util.ArrayList(), schema)
-            empty.createOrReplaceTempView("`" + stream.name.replace("`", "``") + "`")
+        # PySpark's createDataFrame would make our session the active one of the user's Python.
+        schema = self._jvm.org.apache.spark.sql.types.DataType.fromJson(
+            json.dumps({"type": "struct", "fields": fields})
+        )
+        empty = self._java.createDataFrame(self._jvm.java.util.ArrayList(), schema)
+        empty.createOrReplaceTempView("`" + stream.name.replace("`", "``") + "`")
 
     def unregister(self, name: str) -> None:
-        with self._lock, self._active():
-            self._session.catalog.dropTempView(name)
+        self._thread.submit(self._session.catalog.dropTempView, name).result()
 
     def schema(self, sql: str) -> list[tuple[str, object]]:
         """Names and types of the columns of a query."""
-        with self._analysed(sql) as plan:
-            fields = json.loads(plan.schema().json())["fields"]
+        fields = json.loads(self._thread.submit(self._told, self._asking.schema, sql).result())["fields"]
         return [(field["name"], field["type"]) for field in fields]
 
     def plan(self, sql: str) -> str:
         """The analysed plan as JSON."""
-        with self._analysed(sql) as plan:
-            built = self._json.invokeWithArguments([plan])
-            length = built.length()
-            text = "".join(built.substring(at, min(at + PIECE, length)) for at in range(0, length, PIECE))
-            return _restored(text, plan) if _LOSES.search(sql) else text
+        ask = self._with_all if _LOSES.search(sql) else self._asking.plan
+        return self._thread.submit(self._told, ask, sql).result()
 
-    @contextmanager
-    def _analysed(self, sql: str) -> Iterator[Any]:
-        with self._lock, self._active():
-            try:
-                state = self._java.sessionState()
-                yield state.executePlan(state.sqlParser().parsePlan(sql), self._skip).analyzed()
-            except PySparkException as error:
-                raise _refusal(error, sql) from None
-            except Py4JJavaError as error:
-                # StackOverflowError has no message.
-                message = error.java_exception.getMessage() or error.java_exception.getClass().getSimpleName()
-                raise Refusal("INTERNAL_ERROR", str(message).partition("\n")[0]) from None
+    def _with_all(self, sql: str) -> str:
+        plan = self._state.executePlan(self._state.sqlParser().parsePlan(sql), self._skip).analyzed()
+        return _restored(self._asking.plan(sql), plan)
 
-    @contextmanager
-    def _active(self) -> Iterator[None]:
-        """Parsing takes time zone and ANSI mode from the thread's active session, which is the user's otherwise."""
-        sessions = self._jvm.org.apache.spark.sql.classic.SparkSession
-        before = sessions.getActiveSession()
-        sessions.setActiveSession(self._java)
+    def _told(self, ask: Callable[[str], str], sql: str) -> str:
+        """What Spark says, or why it refuses."""
         try:
-            yield
-        finally:
-            if before.isDefined():
-                sessions.setActiveSession(before.get())
-            else:
-                sessions.clearActiveSession()
+            return ask(sql)
+        except PySparkException as error:
+            raise _refusal(error, sql) from None
+        except Py4JJavaError as error:
+            # StackOverflowError has no message.
+            message = error.java_exception.getMessage() or error.java_exception.getClass().getSimpleName()
+            raise Refusal("INTERNAL_ERROR", str(message).partition("\n")[0]) from None
 
-    def _json_builder(self) -> Any:
-        """A Java method handle from a plan to a StringBuilder of its JSON, so that the text stays in the JVM."""
-        java = self._jvm.java.lang
-        node = java.Class.forName("org.apache.spark.sql.catalyst.trees.TreeNode")
-        text, builder = java.Class.forName("java.lang.String"), java.Class.forName("java.lang.StringBuilder")
-        lookup = java.invoke.MethodHandles.publicLookup()
-        to_json = lookup.findVirtual(node, "toJSON", java.invoke.MethodType.methodType(text))
-        wrap = lookup.findConstructor(builder, java.invoke.MethodType.methodType(java.Void.TYPE, text))
-        return java.invoke.MethodHandles.filterReturnValue(to_json, wrap)
+
+class Asking:
+    """Two questions to Spark's analyzer, each put together inside the JVM as one method from a text to a file with the
+    answer.
+
+    A call into the JVM takes a tenth of a millisecond on an idle machine and some milliseconds on a busy one, and step
+    by step a plan takes thirty of them; this takes two. The file is there because a reply of more than 8 KB waits 40 ms
+    for the network's acknowledgement of its first part.
+    """
+
+    def __init__(self, jvm: Any, state: Any, skip: Any) -> None:
+        self._jvm = jvm
+        self._lookup = jvm.java.lang.invoke.MethodHandles.publicLookup()
+        self._folder = tempfile.TemporaryDirectory(prefix="millstream-analyzer-")
+        self._answer = Path(self._folder.name) / "answer"
+        self._arguments = self._array("java.lang.Object", 1)
+        parsed = self._method("catalyst.parser.ParserInterface", "parsePlan").bindTo(state.sqlParser())
+        executed = self._method("internal.SessionState", "executePlan").bindTo(state)
+        executed = jvm.java.lang.invoke.MethodHandles.insertArguments(
+            executed, 1, self._array("java.lang.Object", 1, skip)
+        )
+        analysed = self._chain(parsed, executed, self._method("execution.QueryExecution", "analyzed"))
+        self._plan = self._to_file(self._chain(analysed, self._method("catalyst.trees.TreeNode", "toJSON")))
+        schema = self._method("catalyst.plans.QueryPlan", "schema")
+        self._schema = self._to_file(self._chain(analysed, schema, self._method("types.DataType", "json")))
+
+    def plan(self, sql: str) -> str:
+        return self._ask(self._plan, sql)
+
+    def schema(self, sql: str) -> str:
+        return self._ask(self._schema, sql)
+
+    def _ask(self, handle: Any, sql: str) -> str:
+        self._arguments[0] = sql
+        handle.invokeWithArguments(self._arguments)
+        return self._answer.read_text(encoding="utf-8")
+
+    def _method(self, place: str, name: str) -> Any:
+        """The one method of this name that takes what we give it."""
+        parameters = {"parsePlan": 1, "executePlan": 2}.get(name, 0)
+        methods = self._jvm.java.lang.Class.forName(f"org.apache.spark.sql.{place}").getMethods()
+        found = [m for m in methods if m.getName() == name and m.getParameterCount() == parameters]
+        return self._lookup.unreflect(found[0])
+
+    def _chain(self, first: Any, *others: Any) -> Any:
+        """Each method takes what the one before returns."""
+        handles = self._jvm.java.lang.invoke.MethodHandles
+        for handle in others:
+            given = first.type().returnType()
+            taking = handle.asType(handle.type().changeParameterType(0, given))
+            first = handles.filterReturnValue(first, taking)
+        return first
+
+    def _to_file(self, handle: Any) -> Any:
+        """The method with its text in a file instead of the reply."""
+        java = self._jvm.java
+        files = java.lang.Class.forName("java.nio.file.Files")
+        [write] = [m for m in files.getMethods() if m.getName() == "writeString" and m.getParameterCount() == 3]
+        path = java.io.File(str(self._answer)).toPath()
+        no_options = self._array("java.nio.file.OpenOption", 0)
+        fixed = self._lookup.unreflect(write).asFixedArity()
+        fixed = java.lang.invoke.MethodHandles.insertArguments(fixed, 0, self._array("java.lang.Object", 1, path))
+        fixed = java.lang.invoke.MethodHandles.insertArguments(fixed, 1, self._array("java.lang.Object", 1, no_options))
+        return self._chain(handle, fixed)
+
+    def _array(self, kind: str, size: int, *values: Any) -> Any:
+        array = self._jvm.java.lang.reflect.Array.newInstance(self._jvm.java.lang.Class.forName(kind), size)
+        for place, value in enumerate(values):
+            array[place] = value
+        return array
 
 
 def _restored(text: str, plan: Any) -> str:

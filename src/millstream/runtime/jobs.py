@@ -3,11 +3,12 @@ descriptions."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -29,6 +30,8 @@ EMPTY = BatchResult(0, 0, None, 0, 0)
 POOL_VARIABLE = "MILLSTREAM_POOL"
 INGEST_POOL, FIRE_POOL = "ingest", "fire"
 _environment = threading.Lock()
+# A third of the processor's time beside a process that does not give way; all of it where nobody else wants it.
+GIVE_WAY = 5
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -61,7 +64,15 @@ def ingest_splits(spark: SparkSession, task: IngestTask, splits: Sequence[list[S
     return merged(_run(spark, partial(_ingest_splits, task), splits, INGEST_POOL))
 
 
+@lru_cache(maxsize=1)
+def _give_way() -> None:
+    """Workers let the driver and the JVM go first: on a machine that data keep busy, creates and deletes are answered
+    by these. Done once in each worker process."""
+    os.nice(GIVE_WAY)
+
+
 def _ingest_splits(task: IngestTask, splits: list[Split]) -> BatchResult:
+    _give_way()
     return run_ingest(task, _read(task, splits))
 
 
@@ -86,6 +97,7 @@ def ingest_rows(task: IngestTask, rows: DataFrame) -> BatchResult:
 
 
 def _ingest_arrow(task: IngestTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    _give_way()
     result = run_ingest(task, _chunks(task, batches))
     yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], names=["result"])
 
@@ -112,6 +124,7 @@ def _chunk(task: IngestTask, batches: list[pa.RecordBatch], first: int) -> Chunk
 
 
 def _fire(task: FireTask | JoinTask) -> tuple[FireResult, dict[str, float]]:
+    _give_way()
     return run_join_fire(task) if isinstance(task, JoinTask) else run_fire(task)
 
 

@@ -69,6 +69,7 @@ class Spark:
         return Running(self, name, source, checkpoint, on_batch, interval)
 
     def stop(self) -> None:
+        self.analyzer.close()
         if self._owned:
             self.session.stop()
 

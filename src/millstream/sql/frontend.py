@@ -1,7 +1,8 @@
 """The SQL front end: a user's text in, a logical query or an error with its place out.
 
 Spark's analyzer decides what a text means. It is asked for each *shape* twice and then no more: further texts
-of the shape differ in literals alone and are bound to the shape's template in well under a millisecond.
+of the shape differ in literals alone and are bound to the shape's template in well under a millisecond. The second time
+needs no second text: a front end that learns ahead asks in a thread of its own, before somebody waits for it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from threading import Lock
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Protocol
 
 from millstream.errors import Position, SqlError
@@ -32,6 +35,9 @@ __all__ = ["Analyzer", "FrontEnd", "Refusal"]
 
 # A shape takes a few kilobytes; ten thousand shapes are more than a thousand users write by hand.
 SHAPES = 10_000
+
+# Shapes that Spark can be asked about at the same time; it answers one after the other anyway.
+TURNS = 64
 
 # Longer texts are no queries; the parsers behind this recurse.
 LONGEST_TEXT = 200_000
@@ -105,6 +111,21 @@ class FrontEnd:
         self._streams = streams
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._lock = Lock()
+        # Whoever asks Spark about a shape holds one of these, so that texts that come together ask once.
+        self._turns = [Lock() for _ in range(TURNS)]
+        self._new: SimpleQueue[_Entry | None] | None = None
+        self._learner: Thread | None = None
+
+    def learn_ahead(self) -> None:
+        """From now on new shapes are learnt in a thread of their own, until ``close``."""
+        self._new = SimpleQueue()
+        self._learner = Thread(target=self._learn_new, args=(self._new,), name="millstream-learn", daemon=True)
+        self._learner.start()
+
+    def close(self) -> None:
+        if self._new is not None and self._learner is not None:
+            self._new.put(None)
+            self._learner.join()
 
     def compile(self, sql: str) -> LogicalQuery | JoinQuery:
         """The query of a text: over one stream, or a join.
@@ -120,12 +141,15 @@ class FrontEnd:
         if len(set(specs)) > 1:
             return self._analyse(sql, shape, specs, streams)
         entry = self._entry(shape, streams)
-        if entry is None:
-            return self._first(sql, shape, specs, streams)
-        if entry.template is None and not entry.alone and shape.constants == entry.shape.constants:
-            return self._again(entry, sql, specs)
-        if entry.template is None and not entry.alone:
-            entry = self._learn(entry, streams)
+        if entry is None or (entry.template is None and not entry.alone):
+            with self._turn(shape):
+                entry = self._entry(shape, streams)
+                if entry is None:
+                    return self._first(sql, shape, specs, streams)
+                if entry.template is None and not entry.alone and shape.constants == entry.shape.constants:
+                    return self._again(entry, sql, specs)
+                if entry.template is None and not entry.alone:
+                    entry = self._learn(entry, streams)
         if entry.template is None:
             return self._analyse(sql, shape, specs, streams)
         try:
@@ -135,6 +159,19 @@ class FrontEnd:
             return self._analyse(sql, shape, specs, streams)
 
     # The cache.
+
+    def _turn(self, shape: Shape) -> Lock:
+        return self._turns[hash(shape.key) % TURNS]
+
+    def _learn_new(self, new: SimpleQueue[_Entry | None]) -> None:
+        while (entry := new.get()) is not None:
+            with self._turn(entry.shape):
+                streams = {stream.name: stream for stream in self._streams().values()}
+                known = self._entry(entry.shape, streams)
+                if known is not None and known.template is None and not known.alone:
+                    with suppress(Exception):
+                        # Nobody waits for it: whoever needs the shape learns it and is told what is wrong.
+                        self._learn(known, streams)
 
     def _entry(self, shape: Shape, streams: Mapping[str, Stream]) -> _Entry | None:
         """The shape's entry, unless one of its streams is another one by now."""
@@ -162,7 +199,10 @@ class FrontEnd:
         names = query.streams if isinstance(query, JoinQuery) else (query.stream,)
         known = tuple(streams[name] for name in names if name in streams)
         if len(known) == len(names):
-            self._keep(_Entry(known, shape, query))
+            entry = _Entry(known, shape, query)
+            self._keep(entry)
+            if self._new is not None:
+                self._new.put(entry)
         return query
 
     def _again(self, entry: _Entry, sql: str, specs: _Specs) -> Query:
