@@ -33,6 +33,7 @@ CODES: dict[str, str] = {
     "HOME_IN_USE": "another engine runs on this home directory",
     "FENCED": "another engine has taken over this home directory",
     "REPLAY_MISMATCH": "Spark planned a batch again with other offsets than the first time",
+    "SPARK_LOST": "Spark has died under the engine",
     "NOT_RUNNING": "no engine answers at this address",
     "STREAM_STOPPED": "the stream's pipeline has stopped with an error",
     "INTERNAL": "a mistake in Millstream itself",

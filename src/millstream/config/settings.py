@@ -25,6 +25,8 @@ class Settings:
     # Answers older than this may be removed; a reader that resumes later gets BAD_CURSOR.
     answer_retention: int = 24 * 3_600_000_000
     dead_letter_retention: int = 30 * 24 * 3_600_000_000
+    # At a stop, a running micro-batch or fire gets so long to finish; then it is abandoned, and repeated later.
+    stop_grace: int = 10_000_000
     # Loopback only: whoever can connect can create queries.
     http_host: str = "127.0.0.1"
     # 0: any free port; the running engine writes the one it got into its home.
@@ -47,7 +49,8 @@ LEAST = {
     "seal_delay": 0,
     "answer_retention": 0,
     "dead_letter_retention": 0,
+    "stop_grace": 0,
     "http_port": 0,
 }
-DURATION_SETTINGS = ("trigger_interval", "seal_delay", "answer_retention", "dead_letter_retention")
+DURATION_SETTINGS = ("trigger_interval", "seal_delay", "answer_retention", "dead_letter_retention", "stop_grace")
 TEXT_SETTINGS = ("metastore_url",)

@@ -31,6 +31,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "QUERY_DELETED": 409,
     "HOME_IN_USE": 503,
     "FENCED": 503,
+    "SPARK_LOST": 503,
     "NOT_RUNNING": 503,
     "STREAM_STOPPED": 503,
     "REPLAY_MISMATCH": 500,
