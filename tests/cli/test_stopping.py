@@ -5,11 +5,9 @@ The stream of these engines is one micro-batch without an end, so whatever happe
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.chaos.processes import spark_of, workers_of
 
 # Starting Spark takes seconds on a free machine, and these tests share theirs.
 PATIENCE = 180
@@ -70,32 +69,11 @@ class Command:
         time.sleep(0.2)
         return code, "".join(self.output), "".join(self.errors)
 
-    def java(self) -> int:
-        """The process of its Spark."""
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit() and _parent(folder) == self.process.pid and b"java" in _command_line(folder):
-                return int(folder.name)
-        raise AssertionError("no Spark")
-
 
 def _collect(pipe: Iterator[str] | None, lines: list[str]) -> None:
     assert pipe is not None
     for line in pipe:
         lines.append(line)
-
-
-def _parent(folder: Path) -> int:
-    try:
-        return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
-
-
-def _command_line(folder: Path) -> bytes:
-    try:
-        return (folder / "cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 @pytest.fixture
@@ -113,18 +91,16 @@ def start(tmp_path: Path, grace: str) -> Command:
     file.write_text(GAME.format(grace=grace))
     command = Command(tmp_path / "user", "start", str(file))
     command.wait_for("stop: Ctrl-C")
-    wait_for_batch(tmp_path / "home")
+    wait_for_batch(command)
     return command
 
 
-def wait_for_batch(home: Path) -> None:
-    """Wait until the batch has begun: it has its plan, and the job comes next."""
+def wait_for_batch(command: Command) -> None:
+    """Wait until workers ingest the batch."""
     deadline = time.monotonic() + PATIENCE
-    with contextlib.closing(sqlite3.connect(f"file:{home / 'metastore.db'}?mode=ro", uri=True)) as metastore:
-        while metastore.execute("SELECT planned FROM millstream_streams").fetchall() != [(0,)]:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    time.sleep(1)
+    while not workers_of(command.process.pid, "ingest"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.slow
@@ -148,7 +124,7 @@ def test_stopped_stopped_twice_and_left_by_spark(tmp_path: Path, user: Path) -> 
 
     third = start(tmp_path, grace="1 hour")
     assert "resumed after a crash" in "".join(third.output)
-    os.kill(third.java(), signal.SIGKILL)
+    os.kill(spark_of(third.process.pid), signal.SIGKILL)
     code, output, errors = third.ended()
     assert (code, "Traceback" in errors) == (1, False), errors
     assert "SPARK_LOST: Spark is gone: its process" in errors

@@ -199,15 +199,19 @@ class Engine:
 
     def create_queries(self, requests: Sequence[QueryRequest]) -> list[Query | MillstreamError]:
         """Add several queries in one epoch; in place of a query that is refused stands its error."""
-        with self._needs_spark():
-            compiled = [self._compile(request) for request in requests]
-        good = [one for one in compiled if isinstance(one, NewRequest)]
-        futures = iter(self._changelog.submit(good) if good else [])
-        return [one if isinstance(one, MillstreamError) else self._made(next(futures)) for one in compiled]
-
-    def _compile(self, request: QueryRequest) -> NewRequest | MillstreamError:
+        registry = self._core.registry
+        ids = [request.id or registry.new_id() for request in requests]
         try:
-            id = request.id or self._core.registry.new_id()
+            with self._needs_spark():
+                compiled = [self._compile(request, id) for request, id in zip(requests, ids, strict=True)]
+            good = [one for one in compiled if isinstance(one, NewRequest)]
+            futures = iter(self._changelog.submit(good) if good else [])
+            return [one if isinstance(one, MillstreamError) else self._made(next(futures)) for one in compiled]
+        finally:
+            registry.release(ids)
+
+    def _compile(self, request: QueryRequest, id: str) -> NewRequest | MillstreamError:
+        try:
             _check_id(id)
             return self._core.compile(request.sql, id, request.owner, request.key)
         except MillstreamError as error:
@@ -350,7 +354,7 @@ class Engine:
             running.end()
         if self._warming is not None:
             self._warming.join(LEAVE_SECONDS)
-        self._core.close(in_order=at_rest)
+        self._core.close(in_order=at_rest and self._lost is None)
         self._spark.stop()
 
     def _at_rest(self, seconds: float) -> bool:
