@@ -56,7 +56,10 @@ class Liveness:
             return f"it does not answer ({type(error).__name__})"
 
     def forget(self) -> None:
-        """Let a new session of this program start a JVM of its own: PySpark would try the one that is gone for ever."""
+        """Let a new session of this program start a JVM of its own, if this one is gone: PySpark would try it for
+        ever."""
+        if self._process is None or self._process.poll() is None:
+            return
         context: Any = SparkContext
         context._gateway = context._jvm = context._active_spark_context = None
         session: Any = SparkSession

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -60,9 +61,13 @@ def build_session(name: str = "millstream", spare_slots: bool = True) -> SparkSe
 
 
 def quieten(spark: SparkSession) -> None:
-    """Spark tells of every refused query with pages of stack trace; the user gets our error instead."""
+    """Spark tells of every refused query with pages of stack trace; the user gets our error instead. So it is when its
+    JVM is gone: a server of PySpark in this process would print how its connection broke."""
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    server: Any = spark.sparkContext._accumulatorServer
+    if server is not None:
+        server.handle_error = lambda request, address: None
 
 
 def check_session(spark: SparkSession) -> None:

@@ -99,10 +99,8 @@ class Spark:
     def stop(self) -> None:
         if not self._owned:
             return
-        if self.lost() is None:
-            self.session.stop()
-            return
         with contextlib.suppress(*NO_ANSWER), warnings.catch_warnings():
+            # PySpark warns of a JVM that is gone; whoever asked for something has been told.
             warnings.simplefilter("ignore")
             self.session.stop()
         self._liveness.forget()
