@@ -29,10 +29,8 @@ DRIVER_KILLS = (
     Kill("changelog.acknowledging:1"),
     Kill("fire.job-done:2"),
     Kill(after=0.4),
-    Kill("commit_batch.after-commit:2"),
     Kill("commit_fire.after-commit:1"),
     Kill("join.job-done:1"),
-    Kill(after=1.5),
 )
 # By round. The first round is left alone: it makes the workers that are killed later.
 WORKER_KILLS = {
@@ -43,8 +41,7 @@ WORKER_KILLS = {
     "5": "crash:answers.created",
     "6": "worker:fire",
     "7": "worker:ingest",
-    "8": "crash:buckets.synced",
-    "9": "worker:fire",
+    "8": "worker:fire",
 }
 SPARK_KILLS = {"1": "spark", "5": "spark"}
 EXECUTOR_KILLS = {"2": "executor:", "4": "executor:", "6": "executor:", "8": "executor:"}
