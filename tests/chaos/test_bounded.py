@@ -123,16 +123,17 @@ def counts(engine: Engine) -> dict[str, int]:
     found["checkpoint files"] = sum(1 for path in (engine.home / "checkpoints").rglob("*") if path.is_file())
     found["queries"] = len(core.metastore.queries())
     found["buckets"] = sum(len(one) for p in core.pipelines.values() for one in p.buckets._groups.values())
+    gc.collect()
+    found["objects"] = len(gc.get_objects())
     return found
 
 
 def memory(spark: SparkSession) -> dict[str, int]:
-    """Bytes of Spark's heap in use, of the worker that has most, and objects of the driver at a hundred bytes each."""
-    gc.collect()
+    """Bytes of Spark's heap in use, and of the worker that has most, by pool."""
     jvm: Any = spark._jvm
     jvm.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()
-    found = {"heap": runtime.totalMemory() - runtime.freeMemory(), "driver": 100 * len(gc.get_objects())}
+    found = {"heap": runtime.totalMemory() - runtime.freeMemory()}
     for pool in ("ingest", "fire"):
         workers = workers_of(spark_of(os.getpid()), pool)
         found[f"worker of {pool}"] = max(map(memory_of, workers), default=0)

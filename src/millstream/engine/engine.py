@@ -40,7 +40,6 @@ from millstream.errors import CatalogError, EngineError, MillstreamError
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home
-from millstream.runtime.liveness import LAST_BREATH
 from millstream.runtime.spark import Running, Spark
 from millstream.sources.source import Source, source_from
 from millstream.version import VERSION
@@ -56,6 +55,7 @@ HOUSEKEEPING_INTERVAL = 30.0
 WARM_UP_WAIT = 3.0
 # What is cancelled or only has to end gets this long at a stop; then it is left behind, in seconds.
 LEAVE_SECONDS = 5.0
+CANCEL_AGAIN_SECONDS = 0.5
 # Answers given at most by one read.
 PAGE_ANSWERS = 1000
 
@@ -314,13 +314,13 @@ class Engine:
             yield
         except MillstreamError:
             raise
-        except Exception:
-            if self._notice_loss(LAST_BREATH):
+        except Exception as error:
+            if self._notice_loss(error):
                 self.check()
             raise
 
-    def _notice_loss(self, patience: float = 0.0) -> bool:
-        lost = self._lost or self._spark.lost(patience)
+    def _notice_loss(self, after: Exception | None = None) -> bool:
+        lost = self._lost or self._spark.lost(after)
         if lost is None:
             return False
         self._lost = lost
@@ -347,9 +347,11 @@ class Engine:
         for running in self._running.values():
             running.refuse()
         at_rest = self._at_rest(self.settings.stop_grace / 1e6)
-        if not at_rest:
+        leave = time.monotonic() + LEAVE_SECONDS
+        while not at_rest and time.monotonic() < leave:
+            # Again and again: a micro-batch may be about to begin its next job.
             self._spark.cancel_jobs()
-            at_rest = self._at_rest(LEAVE_SECONDS)
+            at_rest = self._at_rest(CANCEL_AGAIN_SECONDS)
         for running in self._running.values():
             running.end()
         if self._warming is not None:
@@ -407,7 +409,7 @@ class Engine:
                     tidied = time.monotonic()
                 self._fire_error = None
             except Exception as error:
-                if self._notice_loss(LAST_BREATH):
+                if self._notice_loss(error):
                     return
                 self._fire_error = f"{type(error).__name__}: {error}"
                 self._stopping.wait(LOOK_INTERVAL)

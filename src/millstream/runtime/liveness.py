@@ -7,7 +7,7 @@ import logging
 import subprocess
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -30,11 +30,11 @@ class Liveness:
         # Calls that find Spark gone are told to the user once, in our words.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
-    def lost(self, patience: float = 0.0) -> EngineError | None:
-        """The error of a Spark that is gone; None while it is there. After a call that has failed, have the patience to
-        see a dying process end."""
+    def lost(self, after: Exception | None = None) -> EngineError | None:
+        """The error of a Spark that is gone; None while it is there. ``after`` is the error of a call that has failed:
+        if it got no answer, a process that is dying is given the time to end."""
         if self._reason is None:
-            self._reason = self._found(patience)
+            self._reason = self._found(LAST_BREATH if _unanswered(after) else 0.0)
         if self._reason is None:
             return None
         return EngineError(
@@ -64,6 +64,10 @@ class Liveness:
         context._gateway = context._jvm = context._active_spark_context = None
         session: Any = SparkSession
         session._instantiatedSession = session._activeSession = None
+
+
+def _unanswered(error: Exception | None) -> bool:
+    return isinstance(error, Py4JError | ConnectionError | EOFError) and not isinstance(error, Py4JJavaError)
 
 
 def _ended(process: subprocess.Popen[bytes], patience: float) -> int | None:

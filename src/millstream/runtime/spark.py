@@ -22,7 +22,7 @@ from millstream.runtime import jobs
 from millstream.runtime.analyzer import SparkAnalyzer
 from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
-from millstream.runtime.liveness import LAST_BREATH, NO_ANSWER, Liveness
+from millstream.runtime.liveness import NO_ANSWER, Liveness
 from millstream.runtime.session import build_session, check_session, machine_cores, quieten
 from millstream.runtime.worker import IngestTask
 from millstream.sources.source import DataFrameSource, Source
@@ -60,9 +60,10 @@ class Spark:
         with self.tagged():
             return jobs.fire(self.session, tasks)
 
-    def lost(self, patience: float = 0.0) -> EngineError | None:
-        """The error that says why Spark is gone; None while it is there."""
-        return self._liveness.lost(patience)
+    def lost(self, after: Exception | None = None) -> EngineError | None:
+        """The error that says why Spark is gone; None while it is there. ``after`` is that of a call that has
+        failed."""
+        return self._liveness.lost(after)
 
     @contextlib.contextmanager
     def tagged(self) -> Iterator[None]:
@@ -181,7 +182,7 @@ class Running:
                 return None
             found = None if self._error else self._query.exception()
         except NO_ANSWER as error:
-            lost = self._spark.lost(LAST_BREATH)
+            lost = self._spark.lost(error)
             return str(error) if lost is None else lost.message
         return self._error or ("the streaming query has ended" if found is None else _first_line(found))
 
