@@ -19,7 +19,7 @@ import pytest
 from tests.chaos.processes import spark_of, workers_of
 
 # Starting Spark takes seconds on a free machine, and these tests share theirs.
-PATIENCE = 180
+PATIENCE = 600
 SOURCE = Path(__file__).parents[2] / "src"
 GAME = """
 home: home
