@@ -106,6 +106,10 @@ TRANSACTIONS: dict[str, tuple[str, str]] = {
         "The query runs on. What was wrong with it is found again.",
         "The query is stopped with its reason. The next start takes it out of its group.",
     ),
+    "record_stop": (
+        "The stop is not noted. The next start tells of a crash, and does the same as after a stop.",
+        "The stop is noted, and there is nothing left to do.",
+    ),
     "save_cursor": (
         "The reader's old cursor is kept. It reads again what it has read since.",
         "The new cursor is kept. The reader goes on from there.",

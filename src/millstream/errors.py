@@ -37,6 +37,7 @@ CODES: dict[str, str] = {
     "METASTORE_AWAY": "the database of the metastore does not answer",
     "METASTORE_STALE": "the database of the metastore has lost committed transactions",
     "REPLAY_MISMATCH": "Spark planned a batch again with other offsets than the first time",
+    "SPARK_LOST": "Spark has died under the engine",
     "NOT_RUNNING": "no engine answers at this address",
     "STREAM_STOPPED": "the stream's pipeline has stopped with an error",
     "INTERNAL": "a mistake in Millstream itself",

@@ -263,6 +263,21 @@ def test_history_is_forgotten_by_age(store: Metastore, clock: Clock) -> None:
     assert store.query("old").query == windowed(99)
 
 
+def test_epochs_go_though_an_older_query_stays(store: Metastore, clock: Clock) -> None:
+    """
+    epochs   1: "always"   2 to 7: others come and go   8: the newest
+    kept     1: it is the epoch of a query              8
+    """
+    store.seal(create("always"))
+    for number in range(3):
+        store.seal(create(f"q{number}"))
+        store.seal(Change(deletes=(f"q{number}",)))
+    clock.now += 10_000
+    store.seal(create("newest"))
+    store.expire_history(before=clock.now)
+    assert [number for number in range(1, 9) if store.epoch(number) is not None] == [1, 8]
+
+
 def test_queries_are_read_by_state(store: Metastore) -> None:
     store.seal(create("a", "b"))
     store.seal(Change(deletes=("a",)))

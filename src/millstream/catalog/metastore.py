@@ -113,6 +113,19 @@ class Metastore:
     def close(self) -> None:
         self._database.close()
 
+    def record_stop(self) -> None:
+        """Note that this engine was stopped in order; the last thing that it does."""
+        with self._database.write("record_stop") as tx:
+            tx.connection.execute(delete(t.stops))
+            tx.connection.execute(insert(t.stops).values(incarnation=self.incarnation, stopped_at=tx.now))
+
+    def stopped_at(self) -> int | None:
+        """When the engine before this one was stopped in order; None if it was not."""
+        before = select(t.stops.c.stopped_at).where(t.stops.c.incarnation == self.incarnation - 1)
+        with self._database.read() as tx:
+            found: int | None = tx.connection.execute(before).scalar()
+        return found
+
     # Streams
 
     def add_stream(self, stream: Stream) -> None:

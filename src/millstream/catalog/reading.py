@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, bindparam, delete, func, or_, select, tuple_
+from sqlalchemy import Row, Select, and_, bindparam, delete, or_, select, tuple_
 
 from millstream.catalog import tables as t
 from millstream.catalog.batches import stream_row
@@ -159,7 +159,7 @@ def _used_versions(tx: Transaction, stream: str) -> set[tuple[str, int]]:
 def expire_history(tx: Transaction, before: int) -> list[str]:
     """Forget queries that were gone, and epochs that were sealed, before a time; gives the ids forgotten.
 
-    Epochs above the oldest query kept stay, so that every query's epoch can be looked up.
+    Epochs of queries that are kept stay, so that every query's epoch can be looked up.
     """
     old = (_q.state == DELETED, _q.ended_at < before)
     ids = list(tx.connection.execute(select(_q.id).where(*old)).scalars())
@@ -167,7 +167,6 @@ def expire_history(tx: Transaction, before: int) -> list[str]:
         tx.connection.execute(delete(t.definitions).where(t.definitions.c.id.in_(part)))
         tx.connection.execute(delete(t.queries).where(_q.id.in_(part)))
     forget_legs(tx, ids)
-    oldest = tx.connection.execute(select(func.min(_q.epoch))).scalar()
-    kept = tx.epoch if oldest is None else oldest
-    tx.connection.execute(delete(t.epochs).where(t.epochs.c.sealed_at < before, t.epochs.c.number < kept))
+    unnamed = t.epochs.c.number.not_in(select(_q.epoch))
+    tx.connection.execute(delete(t.epochs).where(t.epochs.c.sealed_at < before, t.epochs.c.number < tx.epoch, unnamed))
     return ids

@@ -198,3 +198,6 @@ dead_letters = _table("dead_letters", _text("path", key=True), _text("stream"), 
 statistics = _table("statistics", _text("stream", key=True), _text("figures"))
 
 cursors = _table("cursors", _text("name", key=True), _text("value"))
+
+# The last engine that was stopped in order: one row, or none.
+stops = _table("stops", _integer("incarnation", key=True), _integer("stopped_at"))

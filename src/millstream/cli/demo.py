@@ -79,14 +79,16 @@ def demo(
     length = seconds if seconds is not None else None if live else UNWATCHED_SECONDS
     console = output.console()
     with contextlib.ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millstream-demo-")))
+        home = Path(stack.enter_context(_temporary()))
         with output.console(stderr=True).status("starting Spark and the engine …"):
             settings = Settings(home=str(home))
             engine = stack.enter_context(hosted(home, settings))
+            stop = stack.enter_context(stop_signals())
+            # Stopped while the signals are ours: a second one ends at once.
+            stack.callback(engine.stop)
             show = Demo(engine, Random(seed), queries, f'millstream query create "{OWN_QUERY}" --home {home}')
-            show.open(rate, seed)
+            show.open(rate, seed, stop)
             server = stack.enter_context(serve(engine, settings))
-        stop = stack.enter_context(stop_signals())
         if live:
             _play_live(show, stop, length, console)
         else:
@@ -96,6 +98,11 @@ def demo(
         output.print_json({"summary": summary})
     else:
         _print_summary(summary, console)
+
+
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    """A home for the demo. Spark may still write when it is removed, if a second Ctrl-C has cut the stop short."""
+    return tempfile.TemporaryDirectory(prefix="millstream-demo-", ignore_cleanup_errors=True)
 
 
 @dataclass
@@ -119,8 +126,9 @@ class Demo:
     own: set[str] = field(default_factory=set)
     answered: bool = False
 
-    def open(self, rate: int, seed: int) -> None:
-        """The stream, with event times of now, and the first queries; returns when the first rows are in."""
+    def open(self, rate: int, seed: int, stop: threading.Event) -> None:
+        """The stream, with event times of now, and the first queries; returns when the first rows are in, or when asked
+        to stop."""
         from millstream.sources.source import GamingGenerator, Generator
 
         source = Generator.live(
@@ -130,7 +138,8 @@ class Demo:
         self.create(self.target)
         deadline = time.monotonic() + FIRST_ROWS_SECONDS
         while not self.frame().status.streams[0].rows and time.monotonic() < deadline:
-            time.sleep(PICTURE_SECONDS)
+            if stop.wait(PICTURE_SECONDS):
+                break
         self.started = time.monotonic()
         self.rows_before = self.frame().status.streams[0].rows
 
@@ -193,6 +202,7 @@ class Demo:
                 self.latencies.append((now - page.answers[-1].window_end).total_seconds())
 
     def frame(self) -> Frame:
+        self.engine.check()
         status = self.engine.status()
         for stream in status.streams:
             if stream.error:

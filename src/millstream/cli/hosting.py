@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from millstream.server.serve import Server
 
 LOG_FILE = "spark.log"
+# How often a command that waits looks whether its engine can go on, in seconds.
+LOOK_SECONDS = 0.5
 
 
 @contextlib.contextmanager
@@ -133,3 +136,15 @@ def stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def stay(engine: Engine, stop: threading.Event, seconds: float | None = None) -> None:
+    """Wait until asked to stop, or for so long.
+
+    :raises EngineError: when the engine cannot go on.
+    """
+    end = None if seconds is None else time.monotonic() + seconds
+    while not stop.wait(LOOK_SECONDS if end is None else max(0.0, min(LOOK_SECONDS, end - time.monotonic()))):
+        if end is not None and time.monotonic() >= end:
+            return
+        engine.check()

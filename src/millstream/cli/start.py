@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from millstream.cli import output
-from millstream.cli.hosting import hosted, open_streams, serve, stop_signals
+from millstream.cli.hosting import hosted, open_streams, serve, stay, stop_signals
 from millstream.cli.options import Home, Json
 from millstream.config import load_stream_file
+
+if TYPE_CHECKING:
+    from millstream.engine.engine import Engine
 
 
 def start(
@@ -50,23 +53,29 @@ def start(
             engine = stack.enter_context(hosted(place, settings))
             remarks = open_streams(engine, definition.streams)
             server = stack.enter_context(serve(engine, settings))
-        _announce(server.url, place, [item.name for item in engine.streams()], as_json)
+        stop = stack.enter_context(stop_signals())
+        # Stopped while the signals are ours: a second one ends at once.
+        stack.callback(engine.stop)
+        stack.callback(server.stop)
+        _announce(server.url, place, engine, as_json)
         for remark in remarks:
             console.print(Text(remark, style="yellow"), soft_wrap=True)
-        with stop_signals() as stop:
-            stop.wait(seconds)
+        stay(engine, stop, seconds)
         if not as_json:
             console.print(Text("stopping …", style="dim"))
     if not as_json:
         console.print("stopped; start again on the same home to go on")
 
 
-def _announce(url: str, home: Path, streams: list[str], as_json: bool) -> None:
+def _announce(url: str, home: Path, engine: Engine, as_json: bool) -> None:
+    streams = [item.name for item in engine.streams()]
     if as_json:
-        output.print_json({"url": url, "home": str(home), "streams": streams})
+        output.print_json({"url": url, "home": str(home), "streams": streams, "resumed": engine.resumed})
         return
     console = output.console()
     console.print(f"[bold]Millstream[/bold] on {url}, home {home}", soft_wrap=True)
+    for line in engine.resumed.lines() if engine.resumed else ():
+        console.print(Text(line), soft_wrap=True)
     console.print(f"streams: {', '.join(streams)}", soft_wrap=True)
     console.print(f'create a query:  millstream query create "SELECT …" --home {home}', soft_wrap=True)
     console.print("stop: Ctrl-C", style="dim")

@@ -44,6 +44,8 @@ class Settings:
     owner_groups: int = _LIMITS.owner_groups
     owner_answer_rows: int = _LIMITS.owner_answer_rows
     owner_state_bytes: int = _LIMITS.owner_state_bytes
+    # At a stop, a running micro-batch or fire gets so long to finish; then it is abandoned, and repeated later.
+    stop_grace: int = 10_000_000
     # Loopback only: whoever can connect can create queries.
     http_host: str = "127.0.0.1"
     # 0: any free port; the running engine writes the one it got into its home.
@@ -72,6 +74,7 @@ LEAST = {
     "seal_delay": 0,
     "answer_retention": 0,
     "dead_letter_retention": 0,
+    "stop_grace": 0,
     "http_port": 0,
     **dict.fromkeys(LIMIT_SETTINGS, 1),
 }
@@ -82,5 +85,6 @@ DURATION_SETTINGS = (
     "answer_retention",
     "dead_letter_retention",
     "evaluation_time",
+    "stop_grace",
 )
 TEXT_SETTINGS = ("metastore_url",)

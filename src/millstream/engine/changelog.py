@@ -79,12 +79,12 @@ class Changelog:
             if waits > 1:
                 raise unknown(reason)
 
-    def stop(self) -> None:
-        """Seal what is waiting, then end."""
+    def stop(self, timeout: float | None = None) -> None:
+        """Seal what is waiting, then end; not waited for longer than the timeout, in seconds."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
-        self._thread.join()
+        self._thread.join(timeout)
 
     def _run(self) -> None:
         while True:

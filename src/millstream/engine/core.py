@@ -8,6 +8,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from millstream.catalog.metastore import Metastore
 from millstream.catalog.outage import DEFAULT_LIMIT
@@ -178,7 +179,12 @@ class Core:
         crash_point("sweep.done")
         return len(orphans)
 
-    def close(self) -> None:
+    def close(self, *, in_order: bool = True) -> None:
+        """``in_order``: nothing runs any more. That is the last thing noted, for the next start."""
+        if in_order:
+            # A stop that cannot be noted, because the disk is full or another engine has taken over, counts as none.
+            with suppress(Exception):
+                self.metastore.record_stop()
         self.front_end.close()
         self.answers.close()
         self.registry.close()

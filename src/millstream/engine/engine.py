@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from millstream.engine.last_known import LastKnown
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.quarantine import Ingest
 from millstream.engine.registry import NewRequest
+from millstream.engine.resumed import find_resumed
 from millstream.engine.status import (
     Answer,
     AnswerPage,
@@ -59,6 +61,9 @@ HOUSEKEEPING_INTERVAL = 30.0
 WARM_UP_WAIT = 3.0
 # How often it is looked whether queries hold too much state, in seconds.
 LIMITS_INTERVAL = 2.0
+# What is cancelled or only has to end gets this long at a stop; then it is left behind, in seconds.
+LEAVE_SECONDS = 5.0
+CANCEL_AGAIN_SECONDS = 0.5
 # Answers given at most by one read.
 PAGE_ANSWERS = 1000
 
@@ -67,7 +72,7 @@ class Engine:
     """Runs all queries of a home as one shared Spark pipeline.
 
     ``home`` keeps everything over restarts. ``spark`` is a session of yours with fit settings; without it the engine
-    makes a local one.
+    makes a local one. ``resumed`` says what it found in the home, None in a new one.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Engine:
         self._stopping = threading.Event()
         self._running: dict[str, Running] = {}
         self._fire_error: str | None = None
+        self._lost: EngineError | None = None
         self._lock = threading.RLock()
         self._spark = Spark(spark, self.settings.parallelism)
         try:
@@ -101,6 +107,7 @@ class Engine:
         self._warming = begin_warm_up(self._spark.analyzer, self._spark.application, self._stopping)
         self._known = LastKnown(self._core.metastore)
         self._core.sweep()
+        self.resumed = find_resumed(self._core.metastore, self._core.registry.running)
         self._changelog = Changelog(
             self._core.registry,
             self.settings.seal_delay / 1e6,
@@ -128,7 +135,7 @@ class Engine:
         that of the other streams, and rows that come behind it are late.
         """
         found = self._spark.source_of(source)
-        with self._lock:
+        with self._needs_spark(), self._lock:
             if name in self._core.pipelines and name not in self._running and not found.columnar:
                 pipeline = self._core.pipelines[name]
             else:
@@ -219,14 +226,19 @@ class Engine:
 
     def create_queries(self, requests: Sequence[QueryRequest]) -> list[Query | MillstreamError]:
         """Add several queries in one epoch; in place of a query that is refused stands its error."""
-        compiled = [self._compile(request) for request in requests]
-        good = [one for one in compiled if isinstance(one, NewRequest)]
-        futures = iter(zip(good, self._changelog.submit(good) if good else [], strict=True))
-        return [one if isinstance(one, MillstreamError) else self._made(*next(futures)) for one in compiled]
-
-    def _compile(self, request: QueryRequest) -> NewRequest | MillstreamError:
+        registry = self._core.registry
+        ids = [request.id or registry.new_id() for request in requests]
         try:
-            id = request.id or self._core.registry.new_id()
+            with self._needs_spark():
+                compiled = [self._compile(request, id) for request, id in zip(requests, ids, strict=True)]
+            good = [one for one in compiled if isinstance(one, NewRequest)]
+            futures = iter(zip(good, self._changelog.submit(good) if good else [], strict=True))
+            return [one if isinstance(one, MillstreamError) else self._made(*next(futures)) for one in compiled]
+        finally:
+            registry.release(ids)
+
+    def _compile(self, request: QueryRequest, id: str) -> NewRequest | MillstreamError:
+        try:
             _check_id(id)
             return self._core.compile(request.sql, id, request.owner, request.key)
         except MillstreamError as error:
@@ -259,6 +271,7 @@ class Engine:
         return gone
 
     def delete_queries(self, ids: Sequence[str]) -> list[QueryStatus | MillstreamError]:
+        self.check()
         futures = self._changelog.submit(deletes=ids)
         self._commits.set()
         return [self._deleted(future) for future in futures]
@@ -285,6 +298,8 @@ class Engine:
             found, cursor = self._core.answers.read(record, cursor, limit)
             remaining = deadline - time.monotonic()
             ended = record.state in ("deleted", "failed")
+            if not found and not ended:
+                self.check()
             if found or ended or remaining <= 0:
                 return AnswerPage(found, cursor, ended and not found)
             self._core.answers.wait(min(remaining, LOOK_INTERVAL))
@@ -318,27 +333,74 @@ class Engine:
             metastore_away=seen.away,
         )
 
+    def check(self) -> None:
+        """Whether the engine can go on; Spark may have died under it.
+
+        :raises EngineError: ``SPARK_LOST``, from then on.
+        """
+        if self._lost is not None:
+            raise EngineError(self._lost.code, self._lost.message, hint=self._lost.hint, detail=self._lost.detail)
+
+    @contextmanager
+    def _needs_spark(self) -> Iterator[None]:
+        """Around calls into Spark: one that fails because Spark is gone says so."""
+        self.check()
+        try:
+            yield
+        except MillstreamError:
+            raise
+        except Exception as error:
+            if self._notice_loss(error):
+                self.check()
+            raise
+
+    def _notice_loss(self, after: Exception | None = None) -> bool:
+        lost = self._lost or self._spark.lost(after)
+        if lost is None:
+            return False
+        self._lost = lost
+        self._fire_error = f"{lost.code}: {lost.message}"
+        # Readers wait for answers that will not come.
+        self._core.answers.published()
+        return True
+
     def await_idle(self) -> None:
         """Wait until the input that is there now is processed and every window it closed has fired."""
-        for running in list(self._running.values()):
-            running.await_batches()
-        self._core.fire_all()
+        with self._needs_spark():
+            for running in list(self._running.values()):
+                running.await_batches()
+            self._core.fire_all()
 
     def stop(self) -> None:
-        """Finish what runs and stop; a later engine on the same home goes on from here."""
+        """Finish what runs and stop; a later engine on the same home goes on from here. What is not finished after
+        ``stop_grace`` is abandoned: the later engine repeats it."""
         if self._stopping.is_set():
             return
         self._stopping.set()
         self._commits.set()
         self._core.metastore.stop_waiting()
-        self._changelog.stop()
+        self._changelog.stop(LEAVE_SECONDS)
         for running in self._running.values():
-            running.stop()
-        self._firing.join()
+            running.refuse()
+        at_rest = self._at_rest(self.settings.stop_grace / 1e6)
+        leave = time.monotonic() + LEAVE_SECONDS
+        while not at_rest and time.monotonic() < leave:
+            # Again and again: a micro-batch may be about to begin its next job.
+            self._spark.cancel_jobs()
+            at_rest = self._at_rest(CANCEL_AGAIN_SECONDS)
+        for running in self._running.values():
+            running.end()
         if self._warming is not None:
-            self._warming.join()
-        self._core.close()
+            self._warming.join(LEAVE_SECONDS)
+        self._core.close(in_order=at_rest and self._lost is None)
         self._spark.stop()
+
+    def _at_rest(self, seconds: float) -> bool:
+        """Whether no micro-batch and no fire runs, at the latest after some time."""
+        deadline = time.monotonic() + seconds
+        resting = all([running.at_rest(deadline) for running in self._running.values()])
+        self._firing.join(max(0.0, deadline - time.monotonic()))
+        return resting and not self._firing.is_alive()
 
     def __enter__(self) -> Engine:
         return self
@@ -381,6 +443,8 @@ class Engine:
         while not self._stopping.is_set():
             self._commits.wait(LOOK_INTERVAL)
             self._commits.clear()
+            if self._notice_loss():
+                return
             try:
                 for running in list(self._running.values()):
                     running.keep_alive()
@@ -396,6 +460,8 @@ class Engine:
                 self._known.refresh()
                 self._fire_error = None
             except Exception as error:
+                if self._notice_loss(error):
+                    return
                 self._fire_error = f"{type(error).__name__}: {error}"
                 self._stopping.wait(LOOK_INTERVAL)
 

@@ -187,6 +187,13 @@ class Registry:
                     return id
         raise AssertionError
 
+    def release(self, ids: Sequence[str]) -> None:
+        """Take back ids from ``new_id`` whose queries were refused."""
+        with self._lock:
+            unused = self._given.intersection(ids)
+            self._given -= unused
+            self._ids -= unused
+
     def known(self, id: str) -> bool:
         """Whether a query has this id already; an id from ``new_id`` is free for its query."""
         return id in self._ids and id not in self._given
@@ -353,11 +360,9 @@ class Registry:
 
     def classes(self) -> int:
         """Classes of all groups; counted when asked, since sealing does not need it."""
-        return sum(self._classes(sketch.version) for sketch in list(self._groups.values()))
-
-    def _classes(self, version: GroupVersion) -> int:
-        key = (version.group, version.version)
-        if key not in self._counted:
-            self._counted = {k: n for k, n in self._counted.items() if k[0] != version.group}
-            self._counted[key] = table_of(version).classes
-        return self._counted[key]
+        before, counted = self._counted, {}
+        for sketch in list(self._groups.values()):
+            key = (sketch.version.group, sketch.version.version)
+            counted[key] = before[key] if key in before else table_of(sketch.version).classes
+        self._counted = counted
+        return sum(counted.values())

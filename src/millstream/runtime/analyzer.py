@@ -70,7 +70,7 @@ class SparkAnalyzer:
         self._asking = Asking(self._jvm, self._state, self._skip)
 
     def close(self) -> None:
-        self._thread.shutdown()
+        self._thread.shutdown(wait=False)
 
     def register(self, stream: Stream) -> None:
         """Make the stream known; a stream of the same name is replaced."""

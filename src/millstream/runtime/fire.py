@@ -22,6 +22,7 @@ from millstream.kernels.merge import merge
 from millstream.kernels.stack import SliceId, Stack, slice_id
 from millstream.model.plan import Bucket, BucketFile, FireResult
 from millstream.model.types import DataType
+from millstream.runtime import worker
 from millstream.runtime.home import BUCKETS, Home
 from millstream.runtime.worker import evaluator, load_group, write_answers
 
@@ -174,15 +175,17 @@ AGE = 20
 
 @dataclass
 class _Kept:
-    """``places`` says which buckets each slice is made of."""
+    """``places`` says which buckets each slice is made of, ``used`` when the stack was last fired from."""
 
     stack: Stack
     places: dict[SliceId, frozenset[Place]] = field(default_factory=dict)
+    used: float = 0.0
 
 
 class KeptStacks:
     """The stacks of group versions in a worker process. Slices on them are closed, so they never change: a fire adds
-    the slices that have closed since the last one. Those that fire least recently go first."""
+    the slices that have closed since the last one. Those that fire least recently go first; those of versions that
+    have not fired for a while go in any case, since every create leaves one behind."""
 
     def __init__(self, limit: int, largest: int) -> None:
         self._limit = limit
@@ -214,8 +217,9 @@ class KeptStacks:
                 return None
             one.stack.push(slice_, parts, numbers)
             one.places[slice_] = wanted[slice_]
+        one.used = time.monotonic()
         self._stacks[key] = one
-        self._shrink()
+        self._shrink(one.used)
         return one.stack
 
     def _fits(self, one: _Kept, wanted: dict[SliceId, frozenset[Place]]) -> bool:
@@ -226,7 +230,9 @@ class KeptStacks:
         above = not new or not one.places or by_start(new[0]) > max(map(by_start, one.places))
         return same and above and not (one.stack.keys and one.stack.dropped > AGE * len(wanted))
 
-    def _shrink(self) -> None:
+    def _shrink(self, now: float) -> None:
+        while next(iter(self._stacks.values())).used < now - worker.UNUSED_SECONDS:
+            self._stacks.popitem(last=False)
         total = sum(one.stack.bytes for one in self._stacks.values())
         while total > self._limit and len(self._stacks) > 1:
             total -= self._stacks.popitem(last=False)[1].stack.bytes

@@ -3,8 +3,10 @@ descriptions."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +34,8 @@ INGEST_POOL, FIRE_POOL = "ingest", "fire"
 _environment = threading.Lock()
 # A third of the processor's time beside a process that does not give way; all of it where nobody else wants it.
 GIVE_WAY = 5
+# Linux's name for the signal that a process gets when the one that forked it ends.
+_PDEATHSIG = 1
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -57,6 +61,17 @@ def _run(spark: SparkSession, function: Callable[[Task], Result], tasks: Sequenc
     return rdd.collect()
 
 
+@lru_cache(maxsize=1)
+def _end_with_spark() -> None:
+    """Have a worker end with the daemon that has forked it, and so with Spark. One that was forked while Spark died
+    misses the daemon's signal; it would go on with its task, and write files behind the back of the next engine."""
+    library = ctypes.CDLL(None)
+    if POOL_VARIABLE in os.environ and hasattr(library, "prctl"):
+        library.prctl(_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 def ingest_splits(spark: SparkSession, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
     """Columnar path: each Spark task reads its splits itself, straight into Arrow."""
     if not splits:
@@ -73,6 +88,7 @@ def _give_way() -> None:
 
 def _ingest_splits(task: IngestTask, splits: list[Split]) -> BatchResult:
     _give_way()
+    _end_with_spark()
     return run_ingest(task, _read(task, splits))
 
 
@@ -98,6 +114,7 @@ def ingest_rows(task: IngestTask, rows: DataFrame) -> BatchResult:
 
 def _ingest_arrow(task: IngestTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     _give_way()
+    _end_with_spark()
     result = run_ingest(task, _chunks(task, batches))
     yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], names=["result"])
 
@@ -125,6 +142,7 @@ def _chunk(task: IngestTask, batches: list[pa.RecordBatch], first: int) -> Chunk
 
 def _fire(task: FireTask | JoinTask) -> tuple[FireResult, dict[str, float]]:
     _give_way()
+    _end_with_spark()
     return run_join_fire(task) if isinstance(task, JoinTask) else run_fire(task)
 
 

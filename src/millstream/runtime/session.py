@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -25,6 +26,11 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
+    # What Spark remembers of finished work, for a user interface that is off: by default a hundred thousand tasks.
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "50",
 }
 
 # What a user's session must have, and why.
@@ -55,9 +61,13 @@ def build_session(name: str = "millstream", spare_slots: bool = True) -> SparkSe
 
 
 def quieten(spark: SparkSession) -> None:
-    """Spark tells of every refused query with pages of stack trace; the user gets our error instead."""
+    """Spark tells of every refused query with pages of stack trace; the user gets our error instead. So it is when its
+    JVM is gone: a server of PySpark in this process would print how its connection broke."""
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    server: Any = spark.sparkContext._accumulatorServer
+    if server is not None:
+        server.handle_error = lambda request, address: None
 
 
 def check_session(spark: SparkSession) -> None:

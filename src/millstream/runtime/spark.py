@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
+import time
 import uuid
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from millstream.runtime import jobs
 from millstream.runtime.analyzer import SparkAnalyzer
 from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
+from millstream.runtime.liveness import NO_ANSWER, Liveness
 from millstream.runtime.session import build_session, check_session, machine_cores, quieten
 from millstream.runtime.worker import IngestTask
 from millstream.sources.source import DataFrameSource, Source
@@ -45,12 +49,37 @@ class Spark:
         self.parallelism = parallelism or cores
         self.analyzer = SparkAnalyzer(self.session)
         self.application = str(self.session.sparkContext.applicationId)
+        self._liveness = Liveness(self.session)
+        # Marks the jobs of this engine, which may share its session with others.
+        self._tag = f"millstream-{uuid.uuid4().hex}"
 
     def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
         return jobs.ingest_splits(self.session, task, splits)
 
     def fire(self, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
-        return jobs.fire(self.session, tasks)
+        with self.tagged():
+            return jobs.fire(self.session, tasks)
+
+    def lost(self, after: Exception | None = None) -> EngineError | None:
+        """The error that says why Spark is gone; None while it is there. ``after`` is that of a call that has
+        failed."""
+        return self._liveness.lost(after)
+
+    @contextlib.contextmanager
+    def tagged(self) -> Iterator[None]:
+        """Jobs that this thread starts now are those that ``cancel_jobs`` ends."""
+        context = self.session.sparkContext
+        context.addJobTag(self._tag)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(*NO_ANSWER):
+                context.removeJobTag(self._tag)
+
+    def cancel_jobs(self) -> None:
+        """End the jobs that run; whoever waits for them gets an error."""
+        with contextlib.suppress(*NO_ANSWER):
+            self.session.sparkContext.cancelJobsWithTag(self._tag)
 
     def source_of(self, source: Source | DataFrame) -> Source:
         """A streaming DataFrame is a source too."""
@@ -70,8 +99,13 @@ class Spark:
 
     def stop(self) -> None:
         self.analyzer.close()
-        if self._owned:
+        if not self._owned:
+            return
+        with contextlib.suppress(*NO_ANSWER), warnings.catch_warnings():
+            # PySpark warns of a JVM that is gone; whoever asked for something has been told.
+            warnings.simplefilter("ignore")
             self.session.stop()
+        self._liveness.forget()
 
 
 class Running:
@@ -109,7 +143,7 @@ class Running:
         """Begin again after a failure: Spark repeats the batch, and its plan makes it the same batch. Not for ever,
         and not after errors that another try cannot change."""
         with self._life:
-            if self._stopping or self._final or self._query.isActive or self._failures >= MOST_FAILURES:
+            if self._stopping or self._final or self._failures >= MOST_FAILURES or self._query.isActive:
                 return
             self._failures += 1
             self._query = self._begin()
@@ -120,7 +154,8 @@ class Running:
                 # Returning would tell Spark that the batch is done.
                 raise EngineError("NOT_RUNNING", "the engine is stopping")
             try:
-                self._run(rows, batch)
+                with self._spark.tagged():
+                    self._run(rows, batch)
             except Exception as error:
                 self._error = f"{type(error).__name__}: {error}"
                 self._final = isinstance(error, EngineError)
@@ -148,20 +183,34 @@ class Running:
     @property
     def error(self) -> str | None:
         """Why the query has ended by itself, None while it runs."""
-        if self._stopping or self._query.isActive:
+        if self._stopping:
             return None
-        if self._error:
-            return self._error
-        found = self._query.exception()
-        return "the streaming query has ended" if found is None else _first_line(found)
+        try:
+            if self._query.isActive:
+                return None
+            found = None if self._error else self._query.exception()
+        except NO_ANSWER as error:
+            lost = self._spark.lost(error)
+            return str(error) if lost is None else lost.message
+        return self._error or ("the streaming query has ended" if found is None else _first_line(found))
 
-    def stop(self) -> None:
-        """Let a running micro-batch finish, then end the query."""
+    def refuse(self) -> None:
+        """Let no further micro-batch begin."""
         with self._life:
             self._stopping = True
-        with self._busy:
-            pass
-        self._query.stop()
+
+    def at_rest(self, deadline: float) -> bool:
+        """Whether no micro-batch runs, or the one that runs ends before a time of the monotonic clock."""
+        if not self._busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return False
+        self._busy.release()
+        return True
+
+    def end(self) -> None:
+        """End the query, after ``refuse``. One whose micro-batch hangs is left behind: what it does is refused."""
+        if self.at_rest(0.0):
+            with contextlib.suppress(*NO_ANSWER):
+                self._query.stop()
 
     def await_batches(self) -> None:
         """Wait until all input that is there now has been processed."""

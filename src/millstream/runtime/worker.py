@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -44,8 +45,10 @@ from millstream.sources.chunk import REJECTED, Chunk
 
 IntArray = npt.NDArray[np.int64]
 
-# Versions kept by a worker process: a thousand queries make some dozens of groups.
-KEPT_VERSIONS = 4096
+# Every create leaves a version behind. Of versions that were not used for so many seconds, a process keeps those of so
+# many members in all (ten times a thousand queries, at some kilobytes each).
+UNUSED_SECONDS = 60.0
+KEPT_MEMBERS = 10_000
 
 
 # glibc's names for two of its limits.
@@ -79,10 +82,48 @@ class IngestTask:
     limits: Limits = field(default_factory=Limits)
 
 
-@lru_cache(maxsize=KEPT_VERSIONS)
+class KeptGroups:
+    """Group versions of a process, by home and path; readers on the driver share them among threads. Those that were
+    used least recently go first."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[tuple[str, str], tuple[Group, float]] = OrderedDict()
+        self._members = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def get(self, home: Home, path: str) -> Group:
+        key, now = (home.root, path), time.monotonic()
+        with self._lock:
+            known = self._groups.pop(key, None)
+            if known is not None:
+                self._groups[key] = (known[0], now)
+                return known[0]
+        with open(home.path(path), encoding="utf-8") as file:
+            group = Group(codec.loads(file.read()))
+        with self._lock:
+            if key not in self._groups:
+                self._members += len(group.version.members)
+            self._groups[key] = (group, now)
+            self._shrink(now)
+        return group
+
+    def _shrink(self, now: float) -> None:
+        while self._members > KEPT_MEMBERS:
+            key, (group, used) = next(iter(self._groups.items()))
+            if used > now - UNUSED_SECONDS:
+                return
+            del self._groups[key]
+            self._members -= len(group.version.members)
+
+
+kept_groups = KeptGroups()
+
+
 def load_group(home: Home, path: str) -> Group:
-    with open(home.path(path), encoding="utf-8") as file:
-        return Group(codec.loads(file.read()))
+    return kept_groups.get(home, path)
 
 
 @lru_cache(maxsize=1)

@@ -33,6 +33,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "FENCED": 503,
     "METASTORE_AWAY": 503,
     "METASTORE_STALE": 503,
+    "SPARK_LOST": 503,
     "NOT_RUNNING": 503,
     "STREAM_STOPPED": 503,
     "REPLAY_MISMATCH": 500,

@@ -36,6 +36,8 @@ __all__ = ["Analyzer", "FrontEnd", "Refusal"]
 # A shape takes a few kilobytes; ten thousand shapes are more than a thousand users write by hand.
 SHAPES = 10_000
 
+# A learner that Spark keeps waiting is left behind after so long.
+LEAVE_SECONDS = 5.0
 # Shapes that Spark can be asked about at the same time; it answers one after the other anyway.
 TURNS = 64
 
@@ -125,7 +127,7 @@ class FrontEnd:
     def close(self) -> None:
         if self._new is not None and self._learner is not None:
             self._new.put(None)
-            self._learner.join()
+            self._learner.join(LEAVE_SECONDS)
 
     def compile(self, sql: str) -> LogicalQuery | JoinQuery:
         """The query of a text: over one stream, or a join.
