@@ -7,12 +7,12 @@ between two plans of each stream, and that is its cut; a fire moves frontiers up
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, update
 
-from millstream.catalog import batches, changelog, files, frontier, legs, reading
+from millstream.catalog import batches, changelog, files, frontier, legs, reading, repairs
 from millstream.catalog import tables as t
 from millstream.catalog.database import Database, take_over
 from millstream.catalog.records import (
@@ -33,6 +33,7 @@ from millstream.catalog.records import (
     Placement,
     QueryRecord,
     StreamState,
+    VersionPlace,
     is_joined,
     joined_stream,
     streams_of,
@@ -40,7 +41,7 @@ from millstream.catalog.records import (
 from millstream.errors import CatalogError
 from millstream.model import codec
 from millstream.model.legs import leg_member, query_of_member
-from millstream.model.plan import BatchResult, BucketFile, IngestPlan
+from millstream.model.plan import BatchResult, BucketFile, IngestPlan, Recipe
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
 
@@ -61,6 +62,7 @@ __all__ = [
     "Placement",
     "QueryRecord",
     "StreamState",
+    "VersionPlace",
     "is_joined",
     "joined_stream",
     "leg_member",
@@ -197,9 +199,11 @@ class Metastore:
         with self._database.write() as tx:
             return batches.plan_batch(tx, stream, batch, offsets, clock)
 
-    def commit_batch(self, plan: IngestPlan, result: BatchResult) -> int | None:
+    def commit_batch(self, plan: IngestPlan, result: BatchResult, recipe: Recipe | None = None) -> int | None:
         """Record a batch that ran, and give the watermark after it. Doing so again has no effect."""
         with self._database.write() as tx:
+            if recipe is not None:
+                repairs.keep_recipe(tx, recipe)
             return batches.commit_batch(tx, plan, result)
 
     def flush_stream(self, stream: str) -> None:
@@ -277,6 +281,39 @@ class Metastore:
         """(batch, path) of the files of rows that could not be taken."""
         with self._database.read() as tx:
             return files.dead_letters(tx, stream)
+
+    # Damaged files
+
+    def recipes(self, stream: str, path: str, batch: int) -> tuple[dict[int, Recipe], list[int]]:
+        """How to make a bucket file of the batch again: the recipes that are kept, and the batches it came from."""
+        with self._database.read() as tx:
+            wanted = repairs.origins(tx, path) or [batch]
+            return repairs.recipes(tx, stream, wanted), wanted
+
+    def exchange_buckets(self, replaced: Sequence[tuple[str, int]], made: Sequence[BucketFile]) -> None:
+        """Put rebuilt buckets in the place of damaged ones."""
+        with self._database.write() as tx:
+            repairs.exchange_buckets(tx, replaced, made)
+
+    def lose_buckets(self, lost: Mapping[tuple[str, int], str]) -> None:
+        """Note that the buckets at (path, offset) are lost for good, and why."""
+        with self._database.write() as tx:
+            repairs.lose_buckets(tx, lost)
+
+    def version_place(self, path: str) -> VersionPlace | None:
+        """Which group version lies at a path, None if none does."""
+        with self._database.read() as tx:
+            return repairs.version_place(tx, path)
+
+    def expire_recipes(self) -> None:
+        """Forget what no bucket file can need any more."""
+        with self._database.write() as tx:
+            repairs.expire_recipes(tx)
+
+    def incomplete(self) -> dict[str, int]:
+        """Windows that were answered without lost data, by query."""
+        with self._database.read() as tx:
+            return repairs.incomplete(tx)
 
     # Answers and cursors
 

@@ -115,6 +115,17 @@ class GroupVersionRef:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionPlace:
+    """Which group version a file is: sealed with ``epoch``, at the time ``sealed_at``."""
+
+    group: str
+    version: int
+    stream: str
+    epoch: int
+    sealed_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """A running query, or a leg of a running join by its member's name, that the change moves to another group or
     slot."""

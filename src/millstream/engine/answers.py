@@ -9,6 +9,7 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,11 +18,11 @@ from millstream.catalog.metastore import AnswerRecord, Metastore, QueryRecord
 from millstream.engine.cursor import END, NEWEST, Cursor, parse_cursor
 from millstream.engine.expansion import Described, Expansions
 from millstream.engine.status import Answer, moment
-from millstream.errors import CatalogError, EngineError
-from millstream.kernels.answers import AnswerReader, Range
+from millstream.errors import CatalogError, DamagedFile, EngineError
+from millstream.kernels.answers import AnswerReader, Place, Range
 from millstream.model.join import JoinQuery
 from millstream.model.query import LogicalQuery
-from millstream.runtime.home import Home
+from millstream.runtime.home import Home, checksum_in
 
 # Open answer files: each costs its index in memory, the rows stay mapped.
 OPEN_FILES = 256
@@ -67,11 +68,17 @@ class AnswerLog:
         rows = 0
         for unit in self._units(record.stream, at.seq):
             begin = at if unit[0].seq == at.seq else Cursor(unit[0].seq)
-            for answer in self._answers(record, unit, begin):
-                found.append(answer)
-                rows += answer.table.num_rows
-                if len(found) >= limit or rows >= PAGE_ROWS:
-                    return found, answer.cursor
+            try:
+                for answer in self._answers(record, unit, begin):
+                    found.append(answer)
+                    rows += answer.table.num_rows
+                    if len(found) >= limit or rows >= PAGE_ROWS:
+                        return found, answer.cursor
+            except DamagedFile:
+                if not found:
+                    raise
+                # The next read begins with the answer that is damaged, and gives the error.
+                return found, found[-1].cursor
             cursor = str(Cursor(unit[-1].seq + 1))
         return found, cursor or str(Cursor(1))
 
@@ -79,7 +86,10 @@ class AnswerLog:
         """Before the query's newest answer; the indexes of the files are enough to find it."""
         place: Cursor | None = None
         for unit in self._units(record.stream, 1):
-            answers = sum(1 for reader in map(self._reader, unit) for _ in reader.ranges(record.id))
+            try:
+                answers = sum(1 for reader in map(self._reader, unit) for _ in reader.ranges(record.id))
+            except DamagedFile:
+                continue
             if answers:
                 place = Cursor(unit[0].seq, 0 if unit[0].batch is not None else answers - 1)
         return place or self._end()
@@ -108,11 +118,13 @@ class AnswerLog:
 
     def _answers(self, record: QueryRecord, unit: list[AnswerRecord], begin: Cursor) -> Iterator[Answer]:
         schema = schema_of(record.query)
-        found = [(reader, one) for reader in map(self._reader, unit) for one in reader.ranges(record.id)]
+        with _behind(Cursor(unit[-1].seq + 1)):
+            found = [(reader, one) for reader in map(self._reader, unit) for one in reader.ranges(record.id)]
         batch = unit[0].batch
         if batch is not None:
             if found and begin.answers == 0:
-                rows = pa.concat_tables([reader.read(one, schema) for reader, one in found])
+                with _behind(Cursor(unit[0].seq, 1)):
+                    rows = pa.concat_tables([reader.read(one, schema) for reader, one in found])
                 yield Answer(record.id, None, None, False, batch, rows, str(Cursor(unit[0].seq, 1)), rows.num_rows)
             return
         for number, (reader, one) in enumerate(found):
@@ -122,11 +134,12 @@ class AnswerLog:
             if one[0].described:
                 yield from self._built(record, reader, one, Cursor(unit[0].seq, number, skip))
             else:
-                table = reader.read(one, schema)
+                with _behind(Cursor(unit[0].seq, number + 1)):
+                    table = reader.read(one, schema)
                 yield _answer(record, one[0], table, Cursor(unit[0].seq, number + 1), table.num_rows)
 
     def _built(
-        self, record: QueryRecord, reader: AnswerReader, found: tuple[Range, int, int], at: Cursor
+        self, record: QueryRecord, reader: AnswerReader, found: tuple[Range, Place], at: Cursor
     ) -> Iterator[Answer]:
         """The rows of a join's answer, a page at a time."""
         assert isinstance(record.query, JoinQuery)
@@ -134,12 +147,13 @@ class AnswerLog:
         assert one.start is not None
         assert one.end is not None
         while at.rows < one.rows:
-            table = self._expansions.page(
-                (record.id, at.seq, at.answers),
-                Described(record.query, record.id, reader.description(found), one.start, one.end),
-                at.rows,
-                PAGE_ROWS,
-            )
+            with _behind(Cursor(at.seq, at.answers + 1)):
+                table = self._expansions.page(
+                    (record.id, at.seq, at.answers),
+                    Described(record.query, record.id, reader.description(found), one.start, one.end),
+                    at.rows,
+                    PAGE_ROWS,
+                )
             offset, last = at.rows, at.rows + table.num_rows
             if not table.num_rows:
                 raise EngineError("INTERNAL", f"an answer of {one.rows} rows ends after {offset}", detail=record.id)
@@ -154,12 +168,20 @@ class AnswerLog:
             if path in self._open:
                 self._open.move_to_end(path)
                 return self._open[path]
-        reader = AnswerReader(self._home.read(path), record.file.index_offset, record.file.index_length)
+        reader = self._opened(record)
         with self._lock:
             self._open[path] = reader
             while len(self._open) > OPEN_FILES:
                 self._open.popitem(last=False)
         return reader
+
+    def _opened(self, record: AnswerRecord) -> AnswerReader:
+        path, place = record.file.path, (record.file.index_offset, record.file.index_length)
+        try:
+            return AnswerReader(self._home.open(path), *place, checksum_in(path))
+        except (pa.ArrowException, KeyError) as error:
+            # Files of earlier versions carry no checksum.
+            raise DamagedFile(path, f"has no index: {error}") from None
 
     def streams(self) -> list[str]:
         """The streams, and sets of joined streams, that have answers."""
@@ -168,11 +190,9 @@ class AnswerLog:
     def everything(self, stream: str) -> Iterator[AnswerReader]:
         """Every answer file of a stream, for reading all queries in one pass."""
         for record in self._records(stream, 0):
-            yield AnswerReader(self._home.read(record.file.path), record.file.index_offset, record.file.index_length)
+            yield self._opened(record)
 
-    def built(
-        self, query: JoinQuery, id: str, reader: AnswerReader, found: tuple[Range, int, int]
-    ) -> Iterator[pa.Table]:
+    def built(self, query: JoinQuery, id: str, reader: AnswerReader, found: tuple[Range, Place]) -> Iterator[pa.Table]:
         """All rows of a join's answer, page by page."""
         one = found[0]
         assert one.start is not None
@@ -185,4 +205,20 @@ class AnswerLog:
 
 
 def _answer(record: QueryRecord, r: Range, table: pa.Table, cursor: Cursor, rows: int, offset: int = 0) -> Answer:
-    return Answer(record.id, moment(r.start), moment(r.end), r.partial, None, table, str(cursor), rows, offset)
+    window = (moment(r.start), moment(r.end), r.partial, None)
+    return Answer(record.id, *window, table, str(cursor), rows, offset, r.incomplete)
+
+
+@contextmanager
+def _behind(cursor: Cursor) -> Iterator[None]:
+    """Damage tells the reader where to go on."""
+    try:
+        yield
+    except DamagedFile as error:
+        raise DamagedFile(
+            error.path,
+            error.reason,
+            detail="an answer cannot be read",
+            hint=f"go on behind it with the cursor {cursor}",
+            cursor=str(cursor),
+        ) from None

@@ -14,6 +14,7 @@ from millstream.engine.firing import Firing
 from millstream.engine.joining import Joining
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import NewRequest, Registry
+from millstream.engine.repair import Repair
 from millstream.errors import CatalogError, EngineError
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home, Lock
@@ -53,9 +54,11 @@ class Core:
             self._lock.release()
             raise
         self.answers = AnswerLog(self.metastore, home)
-        # Half of the tasks: ingest and fire run side by side, and fewer workers make the same matrices.
-        self.firing = Firing(self.metastore, self.registry, home, spark.fire, max(1, spark.parallelism // 2))
         self.pipelines: dict[str, Pipeline] = {}
+        self.repair = Repair(self.metastore, self.registry, home, spark.ingest, self.pipelines)
+        # Half of the tasks: ingest and fire run side by side, and fewer workers make the same matrices.
+        tasks = max(1, spark.parallelism // 2)
+        self.firing = Firing(self.metastore, self.registry, home, spark.fire, tasks, self.repair.repair)
         self.joining = Joining(self.metastore, self.registry, self.firing, self.pipelines)
         self._streams: Mapping[str, Stream] = {}
         self.front_end = FrontEnd(spark.analyzer, lambda: self._streams)
@@ -140,6 +143,7 @@ class Core:
                 versions = self.metastore.expire_versions(name)
                 self.registry.forget(versions)
                 removed += versions
+        self.metastore.expire_recipes()
         self.home.remove(removed)
 
     def sweep(self) -> int:

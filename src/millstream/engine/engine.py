@@ -211,7 +211,9 @@ class Engine:
 
     def queries(self, owner: str | None = None, state: str | None = None) -> list[QueryStatus]:
         states = None if state is None else (state,)
-        return [_query_status(record) for record in self._core.metastore.queries(states, owner)]
+        incomplete = self._core.metastore.incomplete()
+        records = self._core.metastore.queries(states, owner)
+        return [_query_status(record, incomplete.get(record.id, 0)) for record in records]
 
     def delete_query(self, id: str) -> QueryStatus:
         """Take a query out of the pipeline; it still fires the windows that its own batches have closed."""
@@ -348,7 +350,7 @@ def _check_id(id: str) -> None:
         raise EngineError("BAD_REQUEST", f"{id!r} is not an id for a query", hint=hint)
 
 
-def _query_status(record: QueryRecord) -> QueryStatus:
+def _query_status(record: QueryRecord, incomplete: int = 0) -> QueryStatus:
     created = moment(record.created_at)
     assert created is not None
     return QueryStatus(
@@ -367,6 +369,7 @@ def _query_status(record: QueryRecord) -> QueryStatus:
         fired_to=moment(record.fired_to),
         group=record.group or ", ".join(dict.fromkeys(leg.group for leg in record.legs)),
         reason=record.reason,
+        incomplete=incomplete,
     )
 
 
@@ -390,7 +393,8 @@ class Query:
         self.schema: pa.Schema = schema_of(record.query)
 
     def status(self) -> QueryStatus:
-        return _query_status(self._engine._core.metastore.query(self.id))
+        metastore = self._engine._core.metastore
+        return _query_status(metastore.query(self.id), metastore.incomplete().get(self.id, 0))
 
     def read(self, cursor: str | None = None, limit: int = PAGE_ANSWERS, wait: float = 0.0) -> AnswerPage:
         """A page of answers after a cursor; waits up to ``wait`` seconds for the first."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import Fire, Metastore
@@ -18,8 +18,9 @@ from millstream.catalog.records import Frontier
 from millstream.engine.buckets import Stored
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
-from millstream.model.plan import FireResult
+from millstream.model.plan import Damage, FireResult
 from millstream.model.query import WindowSpec
+from millstream.runtime.damage import Lost
 from millstream.runtime.fire import BucketRef, DueQuery, FireItem, FireTask
 from millstream.runtime.home import Home
 from millstream.runtime.join_fire import JoinTask
@@ -79,8 +80,17 @@ _NEVER = -(2**63)
 class Firing:
     """Fires the due windows of a stream; ``run`` is the Spark job."""
 
-    def __init__(self, metastore: Metastore, registry: Registry, home: Home, run: RunFire, parallelism: int) -> None:
+    def __init__(
+        self,
+        metastore: Metastore,
+        registry: Registry,
+        home: Home,
+        run: RunFire,
+        parallelism: int,
+        repair: Callable[[Sequence[Damage]], None],
+    ) -> None:
         self._metastore = metastore
+        self.repair = repair
         self._registry = registry
         self.home = home
         self._run = run
@@ -104,12 +114,18 @@ class Firing:
             started = time.monotonic()
             lowest = lowest_needed(frontiers, due.moves, self._registry.window)
             items = [self._item(pipeline, group, queries, lowest, watermark) for group, queries in due.by_group.items()]
-            result = self._answers(pipeline, [item for item in items if item.buckets])
-            self._metastore.commit_fire(Fire(pipeline.stream.name, due.moves, result))
+            result = self._answers(pipeline, [item for item in items if item.buckets or item.lost])
+            moves = not_held(due.moves, result)
+            if moves:
+                self._metastore.commit_fire(Fire(pipeline.stream.name, moves, result))
             if result.broken:
                 self._registry.remove(list(result.broken))
+            if result.held:
+                lowest = lowest_needed(frontiers, moves, self._registry.window)
             self._clean_up(pipeline, result, lowest, mark)
             self.count(result, time.monotonic() - started)
+            if result.damaged:
+                self.repair(result.damaged)
             return True
 
     def count(self, result: FireResult, seconds: float) -> None:
@@ -124,10 +140,21 @@ class Firing:
     ) -> FireItem:
         low = min(self.first_start(one) for one in queries)
         stored = pipeline.buckets.between(group, low, max(one.upto for one in queries))
-        paths = {s.bucket.version: self._registry.path(group, s.bucket.version) for s in stored}
+        whole = [s for s in stored if s.bucket.lost is None]
+        paths = {s.bucket.version: self._registry.path(group, s.bucket.version) for s in whole}
         number = {version: index for index, version in enumerate(paths)}
-        refs = tuple(reference(s, number[s.bucket.version]) for s in stored)
-        return FireItem(tuple(paths.values()), tuple(queries), refs, lowest.get(group, watermark), watermark)
+        refs = tuple(reference(s, number[s.bucket.version]) for s in whole)
+        gone = self.lost(stored)
+        needed_from = lowest.get(group, watermark)
+        return FireItem(tuple(paths.values()), tuple(queries), refs, needed_from, watermark, lost=gone)
+
+    def lost(self, stored: Iterable[Stored]) -> tuple[Lost, ...]:
+        """Those of the buckets that are lost, as a task is told of them."""
+        return tuple(
+            Lost(self._registry.path(b.group, b.version), b.start, b.end, s.watermark, b.lost)
+            for s in stored
+            if (b := s.bucket).lost is not None
+        )
 
     def first_start(self, one: DueQuery) -> int:
         spec = self._registry.window(one.query)
@@ -169,7 +196,15 @@ class Firing:
 def reference(stored: Stored, version: int) -> BucketRef:
     """A bucket as a task is told of it."""
     b = stored.bucket
-    return BucketRef(version, stored.path, b.offset, b.length, b.start, b.end, stored.batch, stored.watermark)
+    return BucketRef(
+        version, stored.path, b.offset, b.length, b.start, b.end, stored.batch, stored.watermark, b.checksum
+    )
+
+
+def not_held(moves: Mapping[str, tuple[int, int]], result: FireResult) -> dict[str, tuple[int, int]]:
+    """The moves of the queries that were answered: others wait until damaged files are mended."""
+    held = set(result.held)
+    return {query: move for query, move in moves.items() if query not in held}
 
 
 def share_out(items: Sequence[FireItem], tasks: int) -> list[list[FireItem]]:
@@ -210,4 +245,8 @@ def _together(results: Sequence[FireResult]) -> FireResult:
         {query: reason for r in results for query, reason in r.broken.items()},
         tuple(f for r in results for f in r.compacted),
         tuple(b for r in results for b in r.replaced),
+        {path: batches for r in results for path, batches in r.origins.items()},
+        tuple(dict.fromkeys(d for r in results for d in r.damaged)),
+        tuple(query for r in results for query in r.held),
+        added("incomplete_by_query"),
     )

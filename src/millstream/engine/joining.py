@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from millstream.catalog.metastore import Fire, Metastore, streams_of
-from millstream.engine.firing import LEAST_QUERIES, DueSet, Firing, due_queries, lowest_needed, reference
+from millstream.engine.firing import LEAST_QUERIES, DueSet, Firing, due_queries, lowest_needed, not_held, reference
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
 from millstream.kernels.join_fire import JoinDue
@@ -47,12 +47,16 @@ class Joining:
                 return False
             started = time.monotonic()
             result = self._firing.run(self._tasks(name, due, pipelines))
-            self._metastore.commit_fire(Fire(name, due.moves, result))
+            moves = not_held(due.moves, result)
+            if moves:
+                self._metastore.commit_fire(Fire(name, moves, result))
             if result.broken:
                 self._registry.remove(list(result.broken))
             self._firing.count(result, time.monotonic() - started)
             for pipeline in pipelines.values():
                 self._firing.clean_up(pipeline)
+            if result.damaged:
+                self._firing.repair(result.damaged)
             return True
 
     def _tasks(self, name: str, due: DueSet, pipelines: Mapping[str, Pipeline]) -> list[JoinTask]:
@@ -69,7 +73,7 @@ class Joining:
             parts = max(1, min(len(tasks), len(queries) // LEAST_QUERIES))
             for part in range(parts):
                 item = self._item(queries[part::parts], group_of, lowest, pipelines)
-                if any(leg.buckets for leg in item.legs):
+                if any(leg.buckets or leg.lost for leg in item.legs):
                     min(tasks, key=lambda items: sum(len(i.due) for i in items)).append(item)
         return [JoinTask(self._firing.home, name, tuple(items)) for items in tasks if items]
 
@@ -100,7 +104,7 @@ class Joining:
         stored = [one for group in groups for one in pipeline.buckets.between(group, *span)]
         paths: dict[str, int] = {}
         refs = []
-        for one in stored:
+        for one in (s for s in stored if s.bucket.lost is None):
             path = self._registry.path(one.bucket.group, one.bucket.version)
             refs.append(reference(one, paths.setdefault(path, len(paths))))
-        return JoinLeg(tuple(paths), tuple(refs), needed_from)
+        return JoinLeg(tuple(paths), tuple(refs), needed_from, self._firing.lost(stored))

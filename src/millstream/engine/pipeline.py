@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from millstream.catalog.metastore import Metastore
 from millstream.engine.buckets import BucketIndex
 from millstream.engine.registry import Registry
-from millstream.model.plan import BatchResult
+from millstream.errors import DamagedFile
+from millstream.model.plan import BatchResult, Damage, Recipe
 from millstream.model.statistics import Figures, faded
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home
@@ -79,15 +80,17 @@ class Pipeline:
         # When the stream last brought rows, or was started.
         self.last_rows = clock()
 
-    def process(self, batch: int, offsets: str, ingest: Ingest) -> None:
-        """Run one micro-batch exactly once, however often it is asked for."""
+    def process(self, batch: int, offsets: str, ingest: Ingest, splits: str | None = None) -> None:
+        """Run one micro-batch exactly once, however often it is asked for. ``splits`` says what its tasks read, where
+        they can read it again."""
         plan, committed = self._metastore.plan_batch(self.stream.name, batch, offsets, self._clock())
         if committed:
             return
         started = time.monotonic()
         versions = self._registry.versions(plan.epoch, self.stream.name)
-        result = ingest(IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions))
-        watermark = self._metastore.commit_batch(plan, result)
+        task = IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions)
+        result = self._mending(ingest, task)
+        watermark = self._metastore.commit_batch(plan, result, _recipe(task, result, splits))
         if result.broken:
             self._registry.remove(list(result.broken))
         self.buckets.add(result.files)
@@ -101,7 +104,30 @@ class Pipeline:
             self._metastore.save_figures(self.stream.name, self.figures)
         self._on_commit(self)
 
+    def _mending(self, ingest: Ingest, task: IngestTask) -> BatchResult:
+        """Run the job; again if it found group versions damaged that could be restored."""
+        try:
+            result = ingest(task)
+        except DamagedFile as error:
+            result = BatchResult(0, 0, None, 0, 0, damaged=(Damage(error.path, None, error.reason),))
+        for damage in result.damaged:
+            if not self._registry.restore(damage.path):
+                raise DamagedFile(
+                    damage.path,
+                    damage.reason,
+                    detail="it cannot be made again from the definitions of its queries",
+                    hint="restore it from a backup of the home; the batch is repeated when the engine starts again",
+                )
+        return ingest(task) if result.damaged else result
+
     def flush(self) -> None:
         """Finite input has ended: all time is closed."""
         self._metastore.flush_stream(self.stream.name)
         self.watermark = next(s for s in self._metastore.streams() if s.stream.name == self.stream.name).watermark
+
+
+def _recipe(task: IngestTask, result: BatchResult, splits: str | None) -> Recipe | None:
+    """How to make the batch's bucket files again; None where there are none, or the source cannot be read again."""
+    if splits is None or not result.files:
+        return None
+    return Recipe(task.stream.name, task.batch, task.watermark, task.clock, task.versions, splits, result.rows)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, LegPlace, Metastore, NewQuery
-from millstream.errors import CatalogError
+from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, LegPlace, Metastore, NewQuery, VersionPlace
+from millstream.engine.restoring import Joined, candidates, members_at
+from millstream.errors import CatalogError, DamagedFile, MillstreamError
+from millstream.kernels.checksum import checksum
 from millstream.kernels.classes import CLASS_LIMIT, grid_size, table_of
 from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.predicate import collapse, select
@@ -28,7 +31,9 @@ from millstream.model.stream import Field
 from millstream.optimizer.changelog import Create, rewrite
 from millstream.optimizer.cost import Statistics
 from millstream.optimizer.grouping import Sketch
-from millstream.runtime.home import GROUPS, Home
+from millstream.runtime.faults import disk_fault
+from millstream.runtime.home import GROUPS, Home, checksum_in
+from millstream.runtime.versions import read_version, write_version
 
 
 @dataclass(frozen=True)
@@ -122,10 +127,50 @@ class Registry:
             self._ids.add(record.id)
 
     def _read(self, path: str) -> GroupVersion:
-        with open(self._home.path(path), encoding="utf-8") as file:
-            version = codec.loads(file.read())
-        assert isinstance(version, GroupVersion)
-        return version
+        try:
+            return read_version(self._home, path)
+        except DamagedFile as error:
+            if not self.restore(path):
+                error.hint = "restore it from a backup of the home"
+                raise
+            return read_version(self._home, path)
+
+    def restore(self, path: str) -> bool:
+        """Write a damaged group version again: as it is in memory, else from the definitions of its queries. False
+        if neither gives what was written."""
+        with self._lock:
+            place = self._metastore.version_place(path)
+            if place is None:
+                return False
+            expected = checksum_in(path)
+            current = self.version(place.group)
+            known = [current] if current is not None and current.version == place.version else []
+            for version in (*known, *(self._defined(place) if expected is not None else ())):
+                text = self._version_text(version).encode()
+                if expected is None or checksum(text) == expected:
+                    made = self._home.write(GROUPS, "restored", "json", [text])
+                    self._home.exchange(path, made)
+                    return True
+        return False
+
+    def _defined(self, place: VersionPlace) -> Iterator[GroupVersion]:
+        joined: list[Joined] = []
+        keys: tuple[Expression, ...] | None = None
+        for record in self._metastore.queries():
+            request = NewRequest(record.id, record.owner, None, record.query, self.selections_of(record.query))
+            mine = list(members_at(place, record, request.creates))
+            joined += mine
+            for one in request.creates:
+                if any(found.member.query == one.id for found in mine):
+                    keys = one.query.keys if one.query.window is not None else None
+        return candidates(place, keys, joined)
+
+    def keeps(self, path: str) -> bool:
+        """Whether a group version is still there to ingest with."""
+        return path in self._paths.values()
+
+    def versions_at(self, path: str) -> list[tuple[str, int]]:
+        return [key for key, known in self._paths.items() if known == path]
 
     def _take(self, sketch: Sketch) -> None:
         version = sketch.version
@@ -193,10 +238,9 @@ class Registry:
         made = [one for c in creates for one in c.creates]
         gone = [member for id in leaving for member in self._members(id)]
         change = rewrite(self._groups, self._group_of, made, gone, self._new_group, self.statistics)
-        refs = tuple(self._write(version) for version in change.versions)
-        self._home.sync(GROUPS)
         new = tuple(_new_query(create, change.places) for create in creates)
-        epoch = self._metastore.seal(Change(new, tuple(deletes), refs))
+        with self._written(change.versions) as refs:
+            epoch = self._metastore.seal(Change(new, tuple(deletes), refs))
         self._ids.update(create.id for create in creates)
         self._given.difference_update(create.id for create in creates)
         self._running.difference_update(leaving)
@@ -209,6 +253,21 @@ class Registry:
             self._take(sketch)
         self._paths.update({(ref.group, ref.version): ref.path for ref in refs})
         return epoch
+
+    @contextmanager
+    def _written(self, versions: Sequence[GroupVersion]) -> Iterator[tuple[GroupVersionRef, ...]]:
+        """Write versions; if that or the sealing fails, they are removed. Not so where it is unknown whether the epoch
+        was sealed: what nobody names then is swept at the next start."""
+        refs: list[GroupVersionRef] = []
+        try:
+            for version in versions:
+                refs.append(self._write(version))
+            self._home.sync(GROUPS)
+            yield tuple(refs)
+        except Exception as error:
+            if isinstance(error, MillstreamError) or disk_fault(error) is not None:
+                self._home.remove([ref.path for ref in refs])
+            raise
 
     def _members(self, id: str) -> list[str]:
         """The names of a running query among the members of groups."""
@@ -226,11 +285,12 @@ class Registry:
         return f"g-{self._numbers}"
 
     def _write(self, version: GroupVersion) -> GroupVersionRef:
-        text = codec.dumps_joined(replace(version, members=()), "members", [self._text(m) for m in version.members])
-        stem = f"{version.group}-{version.version}"
-        path = self._home.write(GROUPS, stem, "json", [text.encode()], sync_folder=False)
+        path = write_version(self._home, version.group, version.version, self._version_text(version))
         members = len(version.members)
         return GroupVersionRef(version.group, version.stream, version.version, path, members, 0, not members)
+
+    def _version_text(self, version: GroupVersion) -> str:
+        return codec.dumps_joined(replace(version, members=()), "members", [self._text(m) for m in version.members])
 
     def _text(self, member: Member) -> str:
         """A member as it is written into every version of its group; making it is most of the cost of a version."""

@@ -61,6 +61,8 @@ class QueryStatus:
     fired_to: datetime | None
     group: str
     reason: str | None = None
+    # Windows that were answered without data that are lost.
+    incomplete: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ class EngineStatus:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The rows of one (query, window), or of one (query, micro-batch) for a query without a window. A large answer of a
-    join comes in pieces: ``table`` are the rows from ``offset`` on, of ``total_rows`` in all."""
+    join comes in pieces: ``table`` are the rows from ``offset`` on, of ``total_rows`` in all. ``incomplete`` says which
+    data it lacks because files were damaged, None where it has all."""
 
     query: str
     window_start: datetime | None
@@ -97,6 +100,7 @@ class Answer:
     cursor: str
     total_rows: int
     offset: int = 0
+    incomplete: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

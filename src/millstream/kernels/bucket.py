@@ -28,7 +28,7 @@ class Cells:
     """``partials[m]`` are the planes of the group's m-th measure; None for a count that equals ``rows``. ``at`` gives
     each cell's key and label; None for full cells, where empty ones have no rows. ``index`` lists the rows of one cell
     after the other, as ascending positions in the row table, which is at ``place`` (offset, length) of the same
-    file."""
+    file and has the checksum ``rows_checksum`` (None: not known)."""
 
     keys: tuple[pa.Array, ...]
     rows: IntArray
@@ -36,6 +36,7 @@ class Cells:
     at: tuple[IntArray, IntArray] | None
     index: IntArray | None = None
     place: tuple[int, int] | None = None
+    rows_checksum: int | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -81,7 +82,7 @@ def encode(cells: Cells) -> pa.Buffer:
     keys = pa.table({str(i): column for i, column in enumerate(cells.keys)})
     tables = [keys, pa.table(columns)]
     if cells.index is not None:
-        tables.append(_encode_index(cells.index, cells.place))
+        tables.append(_encode_index(cells.index, cells.place, cells.rows_checksum))
     sink = pa.BufferOutputStream()
     for table in tables:
         with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -90,26 +91,29 @@ def encode(cells: Cells) -> pa.Buffer:
 
 
 # Names in the metadata of an index.
-_FIRST, _OFFSET, _LENGTH = b"first", b"offset", b"length"
+_FIRST, _OFFSET, _LENGTH, _CHECKSUM = b"first", b"offset", b"length", b"checksum"
 
 
-def _encode_index(index: IntArray, place: tuple[int, int] | None) -> pa.Table:
+def _encode_index(index: IntArray, place: tuple[int, int] | None, checksum: int | None) -> pa.Table:
     """Positions from the smallest on: the rows of a slice are mostly neighbours, so two bytes are often enough."""
     if place is None:
         raise ValueError("an index needs the place of its row table")
     first = int(index.min()) if len(index) else 0
     metadata = {_FIRST: str(first), _OFFSET: str(place[0]), _LENGTH: str(place[1])}
+    if checksum is not None:
+        metadata[_CHECKSUM] = str(checksum)
     return pa.table({"index": _narrow(index - first)}).replace_schema_metadata(metadata)
 
 
-def _decode_index(source: pa.BufferReader) -> tuple[IntArray | None, tuple[int, int] | None]:
+def _decode_index(source: pa.BufferReader) -> tuple[IntArray | None, tuple[int, int] | None, int | None]:
     if source.tell() == source.size():
-        return None, None
+        return None, None, None
     table = pa.ipc.open_stream(source).read_all()
     metadata = table.schema.metadata
     index = _integers(table.column("index"))
     index += int(metadata[_FIRST])
-    return index, (int(metadata[_OFFSET]), int(metadata[_LENGTH]))
+    checksum = int(metadata[_CHECKSUM]) if _CHECKSUM in metadata else None
+    return index, (int(metadata[_OFFSET]), int(metadata[_LENGTH])), checksum
 
 
 def decode(data: pa.Buffer, measures: int, *, index: bool = False) -> Cells:
@@ -124,9 +128,9 @@ def decode(data: pa.Buffer, measures: int, *, index: bool = False) -> Cells:
             planes[int(name.split(".")[0])].append(_loaded(table.column(name)))
     partials = tuple(tuple(part) if part else None for part in planes)
     at = (_integers(table.column("key")), _integers(table.column("label"))) if "key" in names else None
-    rows, place = _decode_index(source) if index else (None, None)
+    rows, place, checksum = _decode_index(source) if index else (None, None, None)
     values = tuple(_whole(column) for column in keys.columns)
-    return Cells(values, _integers(table.column("rows")), partials, at, rows, place)
+    return Cells(values, _integers(table.column("rows")), partials, at, rows, place, checksum)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

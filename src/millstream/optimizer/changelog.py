@@ -96,7 +96,15 @@ def _place(
         group = chosen.version.group
     draft = _draft(plan, groups, group)
     slot = free_slot(draft.members.values())
-    draft.members[create.id] = Member(
+    draft.members[create.id] = member_of(create, slot)
+    draft.sketch.add(draft.members[create.id])
+    plan.places[create.id] = (group, slot)
+
+
+def member_of(create: Create, slot: int) -> Member:
+    """The query as a member of a group."""
+    query = create.query
+    return Member(
         create.id,
         slot,
         create.selection,
@@ -107,5 +115,3 @@ def _place(
         create.columns,
         query.ranking,
     )
-    draft.sketch.add(draft.members[create.id])
-    plan.places[create.id] = (group, slot)

@@ -12,13 +12,15 @@ import fcntl
 import os
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
-from millstream.errors import EngineError
+from millstream.errors import DamagedFile, EngineError
+from millstream.kernels.checksum import checksum, checksum_of
 
 BUCKETS, ANSWERS, GROUPS, DEAD = "buckets", "answers", "groups", "dead"
 
@@ -44,22 +46,36 @@ class Home:
         return f"sqlite:///{self.path('metastore.db')}"
 
     def write(
-        self, folder: str, stem: str, suffix: str, data: Iterable[pa.Buffer | bytes], *, sync_folder: bool = True
+        self,
+        folder: str,
+        stem: str,
+        suffix: str,
+        data: Iterable[pa.Buffer | bytes],
+        *,
+        sync_folder: bool = True,
+        checksum: int | None = None,
     ) -> str:
         """Write a new file durably; gives its path relative to the home. Who writes several files into a folder syncs
-        it once, after the last."""
-        relative = f"{folder}/{stem}-{uuid.uuid4().hex[:12]}.{suffix}"
+        it once, after the last. A ``checksum`` becomes part of the name, and so of all that refers to the file."""
+        check = "" if checksum is None else f".{checksum:08x}"
+        relative = f"{folder}/{stem}-{uuid.uuid4().hex[:12]}{check}.{suffix}"
         path = self.path(relative)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "xb") as file:
-            for part in data:
-                file.write(part)
-            if self.durable:
-                file.flush()
-                os.fsync(file.fileno())
-        if sync_folder:
-            self.sync(folder)
+        with _no_remains(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "xb") as file:
+                for part in data:
+                    file.write(part)
+                if self.durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            if sync_folder:
+                self.sync(folder)
         return relative
+
+    def exchange(self, relative: str, other: str) -> None:
+        """Put another file, of the same content, in the place of a damaged one."""
+        os.replace(self.path(other), self.path(relative))
+        self.sync(os.path.dirname(relative))
 
     def sync(self, folder: str) -> None:
         """Make the names in a folder durable."""
@@ -69,6 +85,10 @@ class Home:
     def read(self, relative: str) -> pa.Buffer:
         """A file's bytes, mapped into memory."""
         return pa.memory_map(self.path(relative), "r").read_buffer()
+
+    def open(self, relative: str) -> HomeFile:
+        """A file whose ranges are read and checked."""
+        return HomeFile(self, relative)
 
     def remove(self, relative: Iterable[str]) -> None:
         for name in relative:
@@ -81,6 +101,88 @@ class Home:
 
     def delete(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+@contextmanager
+def _no_remains(path: str) -> Iterator[None]:
+    """A file that cannot be written whole is removed at once: where space is short, remains would keep it so. The
+    error names the file, which those of writing and syncing do not by themselves."""
+    try:
+        yield
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(path)
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+# Read at once when a checksum is verified: stays in the cache of a core.
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HomeFile:
+    """Ranges of a file, read into memory and not mapped: a sector that cannot be read is an error then, where touching
+    a mapped page of it would end the process."""
+
+    home: Home
+    path: str
+
+    def slice(self, offset: int, length: int) -> pa.Buffer:
+        """The bytes of a range; DamagedFile if the file does not have them."""
+        return pa.py_buffer(b"".join(self._blocks(offset, length, length)))
+
+    def checked(self, offset: int, length: int, expected: int | None) -> pa.Buffer:
+        """The same with their checksum verified, if there is one."""
+        data = self.slice(offset, length)
+        self._compare(checksum(data), expected)
+        return data
+
+    def verify(self, offset: int, length: int, expected: int | None) -> None:
+        """Verify the checksum of a long range without keeping it."""
+        self._compare(checksum_of(self._blocks(offset, length, _BLOCK)), expected)
+
+    def whole(self) -> bytes:
+        """All bytes, with the checksum that the file's name carries verified."""
+        try:
+            size = os.stat(self.home.path(self.path)).st_size
+        except OSError as error:
+            raise DamagedFile(self.path, _reason(error)) from None
+        data = b"".join(self._blocks(0, size, size))
+        self._compare(checksum(data), checksum_in(self.path))
+        return data
+
+    def _blocks(self, offset: int, length: int, block: int) -> Iterator[bytes]:
+        try:
+            with open(self.home.path(self.path), "rb", buffering=0) as file:
+                end = offset + length
+                while offset < end:
+                    data = os.pread(file.fileno(), min(block, end - offset), offset)
+                    if not data:
+                        raise DamagedFile(self.path, "is cut short")
+                    offset += len(data)
+                    yield data
+        except OSError as error:
+            raise DamagedFile(self.path, _reason(error)) from None
+
+    def _compare(self, found: int, expected: int | None) -> None:
+        if expected is not None and found != expected:
+            raise DamagedFile(self.path, f"is altered: its checksum is {found:08x}, not {expected:08x}")
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "is missing"
+    return f"cannot be read: {(error.strerror or str(error)).lower()}"
+
+
+def checksum_in(path: str) -> int | None:
+    """The checksum that a file's name carries, None for files of versions that made none.
+
+    >>> checksum_in("groups/g-1-3-0123456789ab.00c0ffee.json"), checksum_in("groups/g-1-3-0123456789ab.json")
+    (12648430, None)
+    """
+    parts = os.path.basename(path).split(".")
+    return int(parts[1], 16) if len(parts) == 3 and len(parts[1]) == 8 else None
 
 
 def _sync_directory(path: str) -> None:

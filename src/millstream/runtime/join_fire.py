@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from millstream.errors import DamagedFile
 from millstream.kernels.answers import Part, Range
 from millstream.kernels.join_fire import JoinDue, JoinFired, LegSource, fire_joins
 from millstream.model.join import JoinQuery
-from millstream.model.plan import FireResult
+from millstream.model.legs import leg_member
+from millstream.model.plan import Damage, FireResult
 from millstream.model.types import DataType
+from millstream.runtime.damage import DueWindows, Lost, Window, find_damage, lacking, mark
 from millstream.runtime.fire import BucketRef, read_slices
 from millstream.runtime.home import Home
 from millstream.runtime.worker import evaluator, write_answers
@@ -26,6 +29,7 @@ class JoinLeg:
     versions: tuple[str, ...]
     buckets: tuple[BucketRef, ...]
     needed_from: int
+    lost: tuple[Lost, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,23 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     parts: list[Part] = []
     refers: set[str] = set()
     fired = JoinFired()
+    damaged: list[Damage] = []
+    held: list[str] = []
+    incomplete: dict[str, int] = {}
     seconds: dict[str, float] = defaultdict(float)
     for item in task.items:
         started = time.perf_counter()
-        sources = [_source(task.home, leg) for leg in item.legs]
+        try:
+            sources = [_source(task.home, leg) for leg in item.legs]
+        except DamagedFile:
+            damaged += [d for leg in item.legs for d in find_damage(task.home, leg.versions, leg.buckets)]
+            held += [one.query for one in item.due]
+            continue
         read = time.perf_counter()
         seconds["join: read"] += read - started
         mine = _fire_apart(item, item.due, sources)
+        if any(leg.lost for leg in item.legs):
+            incomplete |= _mark(task.home, item, mine)
         seconds["join: answer"] += time.perf_counter() - read
         parts += mine.parts
         if mine.counted:
@@ -74,7 +88,25 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     )
     seconds["join: write"] += time.perf_counter() - started
     result = FireResult(answers, dict(fired.windows), dict(fired.rows), dict(fired.failures), fired.broken)
-    return result, dict(seconds)
+    whole = replace(result, damaged=tuple(dict.fromkeys(damaged)), held=tuple(held), incomplete_by_query=incomplete)
+    return whole, dict(seconds)
+
+
+def _mark(home: Home, item: JoinItem, fired: JoinFired) -> dict[str, int]:
+    """Mark the answers that lack lost buckets of any leg, those too whose rows are built later."""
+    windows: dict[Window, list[str]] = {}
+    due: list[DueWindows] = []
+    for number, leg in enumerate(item.legs):
+        mine = [
+            DueWindows(d.query, leg_member(d.query, number), form.window, d.after, d.upto, d.partial_until)
+            for d in item.due
+            if (form := item.forms[d.form]).window is not None
+        ]
+        for window, reasons in lacking(home, mine, leg.lost).items():
+            known = windows.setdefault(window, [])
+            known += [reason for reason in reasons if reason not in known]
+        due += mine
+    return mark(fired, windows, due, fired.counted)
 
 
 def _source(home: Home, leg: JoinLeg) -> LegSource:

@@ -21,6 +21,7 @@ from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
 from millstream.runtime.session import build_session, check_session, machine_cores, quieten
 from millstream.runtime.worker import IngestTask
+from millstream.sources.recipes import splits_text
 from millstream.sources.source import DataFrameSource, Source
 from millstream.sources.splits import Split
 
@@ -28,8 +29,8 @@ from millstream.sources.splits import Split
 MOST_FAILURES = 3
 
 Ingest = Callable[[IngestTask], BatchResult]
-# (batch id, offsets, how to run it)
-OnBatch = Callable[[int, str, Ingest], None]
+# (batch id, offsets, how to run it, and what its tasks read, None where that cannot be read again)
+OnBatch = Callable[[int, str, Ingest, str | None], None]
 
 
 class Spark:
@@ -128,13 +129,13 @@ class Running:
     def _run(self, rows: DataFrame, batch: int) -> None:
         offsets = read_offsets(self._checkpoint, batch)
         if not self._source.columnar:
-            self._on_batch(batch, offsets, lambda task: jobs.ingest_rows(task, rows))
+            self._on_batch(batch, offsets, lambda task: jobs.ingest_rows(task, rows), None)
             return
         descriptors = sorted(tuple(row) for row in rows.collect())
         splits = self._source.splits(descriptors, self._spark.parallelism)
         # After a power loss Spark may plan the same offset with other files: the descriptors are part of the identity.
         offsets = f"{offsets} {_digest(descriptors)}"
-        self._on_batch(batch, offsets, lambda task: self._spark.ingest(task, splits))
+        self._on_batch(batch, offsets, lambda task: self._spark.ingest(task, splits), splits_text(splits))
 
     @property
     def error(self) -> str | None:

@@ -1,0 +1,203 @@
+"""Mending damaged files: group versions from the queries' definitions, bucket files from their sources.
+
+A batch whose files are damaged is ingested again, with the plan and the group versions of the first time, from what
+its tasks read then. Ingest is deterministic, so the file that comes out is the same, and takes the place of the damaged
+one under its name; one that differs, after an upgrade, takes its place in the metastore. Compacted buckets come back as
+the buckets of their batches. What cannot be had again is declared lost, and the fire goes on without it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from millstream.catalog.metastore import Metastore
+from millstream.engine.buckets import Stored
+from millstream.engine.pipeline import Pipeline
+from millstream.engine.registry import Registry
+from millstream.kernels.merge import merge
+from millstream.kernels.stack import slice_id
+from millstream.model.plan import BatchResult, Bucket, BucketFile, Damage, Recipe
+from millstream.runtime.damage import read_cells
+from millstream.runtime.faults import disk_fault
+from millstream.runtime.fire import BucketRef
+from millstream.runtime.home import Home
+from millstream.runtime.worker import IngestTask, load_group
+from millstream.sources.recipes import splits_from
+from millstream.sources.splits import Split
+
+# A rebuild that fails so often, with something else than a full disk, will not succeed: the data are lost.
+MOST_TRIES = 3
+
+RunIngest = Callable[[IngestTask, Sequence[list[Split]]], BatchResult]
+# What makes a bucket of a batch: group, version, start and end of its slice.
+Key = tuple[str, int, int, int]
+
+
+class NotRebuilt(Exception):
+    """Why the data cannot be had again."""
+
+
+@dataclass
+class Mended:
+    """What has been done about damaged files since the start."""
+
+    rebuilt: int = 0
+    lost: int = 0
+
+
+class Repair:
+    """Called by a fire that holds the locks of all streams concerned; ``ingest`` is the Spark job."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        registry: Registry,
+        home: Home,
+        ingest: RunIngest,
+        pipelines: Mapping[str, Pipeline],
+    ) -> None:
+        self._metastore = metastore
+        self._registry = registry
+        self._home = home
+        self._ingest = ingest
+        self._pipelines = pipelines
+        self._tries: Counter[str] = Counter()
+        self.mended = Mended()
+
+    def repair(self, damaged: Sequence[Damage]) -> None:
+        """Mend what can be mended, and declare the rest lost. After it, every damage named is one or the other."""
+        for damage in damaged:
+            if damage.offset is None and not self._registry.restore(damage.path):
+                self._lose_version(damage)
+        by_path: dict[str, dict[int, str]] = defaultdict(dict)
+        for damage in damaged:
+            if damage.offset is not None:
+                by_path[damage.path][damage.offset] = damage.reason
+        for path, reasons in by_path.items():
+            self._mend(path, reasons)
+
+    def _mend(self, path: str, reasons: Mapping[int, str]) -> None:
+        for pipeline in self._pipelines.values():
+            stored = [s for s in pipeline.buckets.at(path) if s.bucket.lost is None]
+            if not stored:
+                continue
+            bad = [s for s in stored if s.bucket.offset in reasons]
+            try:
+                self._rebuild(pipeline, path, stored, bad)
+                self.mended.rebuilt += 1
+            except NotRebuilt as error:
+                self._lose(pipeline, {(path, s.bucket.offset): _why(path, reasons, s, error) for s in bad})
+
+    def _rebuild(self, pipeline: Pipeline, path: str, stored: Sequence[Stored], bad: Sequence[Stored]) -> None:
+        batch = stored[0].batch
+        recipes, batches = self._metastore.recipes(pipeline.stream.name, path, batch)
+        missing = [number for number in batches if number not in recipes]
+        if missing:
+            raise NotRebuilt(f"what batch {missing[0]} was made of is not known")
+        made: list[BucketFile] = []
+        try:
+            if batches == [batch]:
+                made += self._again(pipeline, recipes[batch], recipes[batch].versions)
+                if self._exchanged(path, stored, made):
+                    return
+                chosen = _same_buckets(made, stored)
+            else:
+                versions = [self._registry.path(b.group, b.version) for b in (s.bucket for s in bad)]
+                for number in batches:
+                    made += self._again(pipeline, recipes[number], tuple(dict.fromkeys(versions)))
+                chosen, stored = self._uncompacted(made, bad), bad
+            replaced = [(s.path, s.bucket.offset) for s in stored]
+            self._metastore.exchange_buckets(replaced, chosen)
+            made = [file for file in made if file.path not in {kept.path for kept in chosen}]
+            emptied = pipeline.buckets.replace(replaced, chosen)
+            self._home.remove(self._metastore.unreferred(emptied) if emptied else [])
+        finally:
+            self._home.remove([file.path for file in made])
+
+    def _again(self, pipeline: Pipeline, recipe: Recipe, versions: tuple[str, ...]) -> list[BucketFile]:
+        """Ingest a batch again; gives its bucket files, and removes what else it wrote."""
+        known = tuple(path for path in versions if self._registry.keeps(path))
+        task = IngestTask(self._home, pipeline.stream, recipe.batch, recipe.watermark, recipe.clock, known)
+        place = f"batch {recipe.batch} of {recipe.stream}"
+        try:
+            result = self._ingest(task, splits_from(recipe.splits))
+        except Exception as error:
+            self._tries[place] += 1
+            if disk_fault(error) is not None or self._tries[place] < MOST_TRIES:
+                raise
+            raise NotRebuilt(f"{place} failed when it was ingested again: {type(error).__name__}") from error
+        self._home.remove([*(file.path for file in result.answers), *result.rejects])
+        if result.damaged or result.rows != recipe.rows:
+            self._home.remove([file.path for file in result.files])
+            raise NotRebuilt(f"the source gives {result.rows} of the {recipe.rows} rows of {place}")
+        return list(result.files)
+
+    def _exchanged(self, path: str, stored: Sequence[Stored], made: Sequence[BucketFile]) -> bool:
+        """Whether one of the files is the damaged one as it was, and has taken its place."""
+        wanted = {s.bucket for s in stored}
+        for file in made:
+            if wanted <= set(file.buckets):
+                self._home.exchange(path, file.path)
+                return True
+        return False
+
+    def _uncompacted(self, made: Sequence[BucketFile], bad: Sequence[Stored]) -> list[BucketFile]:
+        """Of rebuilt files, the buckets that the compacted ones were merged of: those of batches that were on time."""
+        wanted = {_key(s.bucket) for s in bad}
+        chosen = [
+            replace(file, buckets=tuple(b for b in file.buckets if _key(b) in wanted and _on_time(file, b)))
+            for file in made
+        ]
+        chosen = [file for file in chosen if file.buckets]
+        for one in bad:
+            if self._merged_cells(chosen, one.bucket) != one.bucket.cells:
+                raise NotRebuilt("its batches give something else when they are ingested again")
+        return chosen
+
+    def _merged_cells(self, files: Sequence[BucketFile], wanted: Bucket) -> int:
+        group = load_group(self._home, self._registry.path(wanted.group, wanted.version))
+        refs = [_reference(file, b) for file in files for b in file.buckets if _key(b) == _key(wanted)]
+        if not refs:
+            return 0
+        return len(merge([read_cells(self._home, ref, group) for ref in refs], group.version.measures))
+
+    def _lose_version(self, damage: Damage) -> None:
+        """Without its group version nobody can tell what the cells of a bucket mean."""
+        for pipeline in self._pipelines.values():
+            for group, version in self._registry.versions_at(damage.path):
+                stored = pipeline.buckets.of_version(group, version)
+                reason = f"{damage.path} {damage.reason}"
+                self._lose(pipeline, {(s.path, s.bucket.offset): reason for s in stored if s.bucket.lost is None})
+
+    def _lose(self, pipeline: Pipeline, lost: Mapping[tuple[str, int], str]) -> None:
+        if lost:
+            self._metastore.lose_buckets(lost)
+            pipeline.buckets.lose(lost)
+            self.mended.lost += len(lost)
+
+
+def _why(path: str, reasons: Mapping[int, str], one: Stored, error: NotRebuilt) -> str:
+    return f"{path} {reasons[one.bucket.offset]}, and {error}"
+
+
+def _key(bucket: Bucket) -> Key:
+    return bucket.group, bucket.version, bucket.start, bucket.end
+
+
+def _on_time(file: BucketFile, bucket: Bucket) -> bool:
+    return slice_id(bucket.start, bucket.end, file.watermark)[2] is None
+
+
+def _same_buckets(made: Sequence[BucketFile], stored: Iterable[Stored]) -> list[BucketFile]:
+    """The rebuilt file that has the same buckets, though not the same bytes; it must be the only one."""
+    cells = {_key(s.bucket): s.bucket.cells for s in stored}
+    same = [f for f in made if cells.items() <= {_key(b): b.cells for b in f.buckets}.items()]
+    if len(same) != 1:
+        raise NotRebuilt("its batch gives something else when it is ingested again")
+    return [replace(same[0], buckets=tuple(b for b in same[0].buckets if _key(b) in cells))]
+
+
+def _reference(file: BucketFile, b: Bucket) -> BucketRef:
+    return BucketRef(0, file.path, b.offset, b.length, b.start, b.end, file.batch, file.watermark, b.checksum)
