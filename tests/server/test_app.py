@@ -122,6 +122,7 @@ def test_answers_as_json(http: httpx.Client, engine: FakeEngine) -> None:
                 "cursor": "c1",
                 "total_rows": 2,
                 "offset": 0,
+                "incomplete": None,
                 "rows": [
                     {"gem_pack": 1, "revenue": "10.50", "mean": "NaN"},
                     {"gem_pack": 2, "revenue": None, "mean": 1.5},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from rich.text import Text
+
 from millstream.cli import output
 from millstream.cli.options import Home, Json, Url, connect
 from millstream.cli.stream import stream_table
@@ -36,3 +38,6 @@ def status(home: Home = None, url: Url = None, as_json: Json = False) -> None:
     console.print(output.facts(facts))
     console.print()
     console.print(stream_table(found.streams))
+    for name, error in [("fire", found.error), *((item.name, item.error) for item in found.streams)]:
+        if error:
+            console.print(Text(f"{name}: {error}", style="red"), soft_wrap=True)

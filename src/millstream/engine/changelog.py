@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from millstream.catalog.metastore import Epoch
 from millstream.engine.registry import NewRequest, Registry
 from millstream.errors import CatalogError, EngineError, MillstreamError
+from millstream.runtime.faults import disk_fault
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,10 @@ class Changelog:
             try:
                 self._seal(batch)
             except Exception as error:
+                told = disk_fault(error, self._registry.place) or error
                 for request in batch:
                     if not request.done.done():
-                        request.done.set_exception(error)
+                        request.done.set_exception(told)
 
     def _seal(self, batch: list[_Request]) -> None:
         """One epoch for all; when it is refused, one for each, so that nobody pays for another's mistake."""

@@ -3,8 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -17,7 +15,8 @@ from millstream.engine.registry import NewRequest, Registry
 from millstream.engine.repair import Repair
 from millstream.errors import CatalogError, EngineError
 from millstream.model.stream import Stream
-from millstream.runtime.home import Home, Lock
+from millstream.runtime.faults import faults_told
+from millstream.runtime.home import Home, Lock, holder
 from millstream.runtime.spark import Spark
 from millstream.sql.frontend import FrontEnd
 
@@ -46,10 +45,10 @@ class Core:
         self.spark = spark
         self._lock = Lock(home)
         try:
-            holder = f"{socket.gethostname()} process {os.getpid()}"
-            self.metastore = Metastore.open(metastore_url or home.metastore_url(), holder=holder)
-            self.registry = Registry(self.metastore, home)
-            self.registry.load()
+            with faults_told(home.root):
+                self.metastore = Metastore.open(metastore_url or home.metastore_url(), holder=holder())
+                self.registry = Registry(self.metastore, home)
+                self.registry.load()
         except BaseException:
             self._lock.release()
             raise

@@ -36,6 +36,7 @@ from millstream.engine.status import (
 from millstream.errors import CatalogError, EngineError, MillstreamError
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
+from millstream.runtime.faults import disk_fault, faults_told
 from millstream.runtime.home import Home
 from millstream.runtime.spark import Running, Spark
 from millstream.sources.source import Source, source_from
@@ -73,6 +74,8 @@ class Engine:
         self._running: dict[str, Running] = {}
         self._fire_error: str | None = None
         self._lock = threading.RLock()
+        # Before Spark is started, which takes seconds.
+        Home(str(self.home)).create()
         self._spark = Spark(spark, self.settings.parallelism)
         try:
             self._core = Core(Home(str(self.home)), self._spark, self.settings.metastore_url, self._committed)
@@ -102,7 +105,7 @@ class Engine:
         that of the other streams, and rows that come behind it are late.
         """
         found = self._spark.source_of(source)
-        with self._lock:
+        with self._lock, faults_told(str(self.home)):
             if name in self._core.pipelines and name not in self._running and not found.columnar:
                 pipeline = self._core.pipelines[name]
             else:
@@ -158,6 +161,8 @@ class Engine:
         running = self._running.get(stream.name)
         error = running.error if running else None
         word = "waiting for its DataFrame" if running is None else "stopped" if error else "running"
+        if running is not None and running.fault is not None:
+            word, error = "retrying", running.fault
         return StreamStatus(
             name=stream.name,
             fields=tuple((f.name, str(f.type)) for f in stream.fields),
@@ -340,7 +345,8 @@ class Engine:
                     tidied = time.monotonic()
                 self._fire_error = None
             except Exception as error:
-                self._fire_error = f"{type(error).__name__}: {error}"
+                fault = disk_fault(error, str(self.home))
+                self._fire_error = fault.message if fault else f"{type(error).__name__}: {error}"
                 self._stopping.wait(LOOK_INTERVAL)
 
 

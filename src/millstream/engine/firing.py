@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from millstream.catalog.metastore import Fire, Metastore
 from millstream.catalog.records import Frontier
 from millstream.engine.buckets import Stored
+from millstream.engine.leftovers import no_leftovers_of_fire
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
 from millstream.model.plan import Damage, FireResult
@@ -114,10 +115,11 @@ class Firing:
             started = time.monotonic()
             lowest = lowest_needed(frontiers, due.moves, self._registry.window)
             items = [self._item(pipeline, group, queries, lowest, watermark) for group, queries in due.by_group.items()]
-            result = self._answers(pipeline, [item for item in items if item.buckets or item.lost])
-            moves = not_held(due.moves, result)
-            if moves:
-                self._metastore.commit_fire(Fire(pipeline.stream.name, moves, result))
+            with no_leftovers_of_fire(self._metastore, self.home, pipeline.stream.name):
+                result = self._answers(pipeline, [item for item in items if item.buckets or item.lost])
+                moves = not_held(due.moves, result)
+                if moves:
+                    self._metastore.commit_fire(Fire(pipeline.stream.name, moves, result))
             if result.broken:
                 self._registry.remove(list(result.broken))
             if result.held:

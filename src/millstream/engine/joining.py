@@ -12,6 +12,7 @@ from contextlib import ExitStack
 
 from millstream.catalog.metastore import Fire, Metastore, streams_of
 from millstream.engine.firing import LEAST_QUERIES, DueSet, Firing, due_queries, lowest_needed, not_held, reference
+from millstream.engine.leftovers import no_leftovers_of_fire
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
 from millstream.kernels.join_fire import JoinDue
@@ -46,10 +47,11 @@ class Joining:
             if not due.moves:
                 return False
             started = time.monotonic()
-            result = self._firing.run(self._tasks(name, due, pipelines))
-            moves = not_held(due.moves, result)
-            if moves:
-                self._metastore.commit_fire(Fire(name, moves, result))
+            with no_leftovers_of_fire(self._metastore, self._firing.home, name):
+                result = self._firing.run(self._tasks(name, due, pipelines))
+                moves = not_held(due.moves, result)
+                if moves:
+                    self._metastore.commit_fire(Fire(name, moves, result))
             if result.broken:
                 self._registry.remove(list(result.broken))
             self._firing.count(result, time.monotonic() - started)

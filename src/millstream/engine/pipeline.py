@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from millstream.catalog.metastore import Metastore
 from millstream.engine.buckets import BucketIndex
+from millstream.engine.leftovers import no_leftovers_of_batch
 from millstream.engine.registry import Registry
 from millstream.errors import DamagedFile
 from millstream.model.plan import BatchResult, Damage, Recipe
@@ -89,8 +90,9 @@ class Pipeline:
         started = time.monotonic()
         versions = self._registry.versions(plan.epoch, self.stream.name)
         task = IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions)
-        result = self._mending(ingest, task)
-        watermark = self._metastore.commit_batch(plan, result, _recipe(task, result, splits))
+        with no_leftovers_of_batch(self._metastore, self._home, self.stream.name, batch):
+            result = self._mending(ingest, task)
+            watermark = self._metastore.commit_batch(plan, result, _recipe(task, result, splits))
         if result.broken:
             self._registry.remove(list(result.broken))
         self.buckets.add(result.files)

@@ -347,6 +347,11 @@ class Registry:
                 self._ids.discard(id)
 
     @property
+    def place(self) -> str:
+        """Where it is all kept."""
+        return self._home.root
+
+    @property
     def joins(self) -> bool:
         """Whether there are joins at all, running or not forgotten yet."""
         return bool(self._joins)

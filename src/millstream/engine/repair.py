@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import Metastore
 from millstream.engine.buckets import Stored
+from millstream.engine.leftovers import no_leftovers_of_batch
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
 from millstream.kernels.merge import merge
@@ -122,7 +123,8 @@ class Repair:
         task = IngestTask(self._home, pipeline.stream, recipe.batch, recipe.watermark, recipe.clock, known)
         place = f"batch {recipe.batch} of {recipe.stream}"
         try:
-            result = self._ingest(task, splits_from(recipe.splits))
+            with no_leftovers_of_batch(self._metastore, self._home, recipe.stream, recipe.batch):
+                result = self._ingest(task, splits_from(recipe.splits))
         except Exception as error:
             self._tries[place] += 1
             if disk_fault(error) is not None or self._tries[place] < MOST_TRIES:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from millstream.errors import EngineError
 
@@ -71,3 +73,43 @@ def _fault(number: int, place: str) -> EngineError:
         return EngineError("NO_SPACE", f"{_WORDS[number]} on {place}", hint=hint)
     hint = "look after the disk; everything goes on by itself once it can be written"
     return EngineError("DISK_ERROR", f"{_WORDS[number]} on {place}", hint=hint)
+
+
+@contextmanager
+def faults_told(place: str) -> Iterator[None]:
+    """Faults of the disk inside this are told as such."""
+    try:
+        yield
+    except Exception as error:
+        fault = disk_fault(error, place)
+        if fault is None or fault is error:
+            raise
+        raise fault from error
+
+
+# Seconds before the first repetition after a fault, and the most before any other: each waits twice as long as the
+# last. Space comes back when somebody makes it, so looking more often would only make noise.
+FIRST_WAIT = 1.0
+LONGEST_WAIT = 30.0
+
+
+class Backoff:
+    """When to try again; ``clock`` is in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._wait = 0.0
+        self._next = 0.0
+
+    def failed(self) -> float:
+        """Another try has failed; gives the seconds until the next."""
+        self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
+        self._next = self._clock() + self._wait
+        return self._wait
+
+    def succeeded(self) -> None:
+        self._wait = 0.0
+
+    @property
+    def due(self) -> bool:
+        return self._clock() >= self._next

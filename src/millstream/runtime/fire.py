@@ -319,7 +319,7 @@ def _write_compacted(
     files = []
     origins: dict[str, tuple[int, ...]] = {}
     for (batch, watermark), mine in by_plan.items():
-        folder, stem = f"{BUCKETS}/{task.stream}", f"{batch}-compact"
+        folder, stem = f"{BUCKETS}/{task.stream}", f"compact-{batch}"
         path = task.home.write(folder, stem, "bucket", [one.data for one in mine])
         buckets, position = [], 0
         for one in mine:

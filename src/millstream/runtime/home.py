@@ -8,19 +8,23 @@ names it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
+import socket
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 
 from millstream.errors import DamagedFile, EngineError
 from millstream.kernels.checksum import checksum, checksum_of
+from millstream.runtime.faults import disk_fault
 
 BUCKETS, ANSWERS, GROUPS, DEAD = "buckets", "answers", "groups", "dead"
 
@@ -36,8 +40,13 @@ class Home:
         return os.path.join(self.root, relative)
 
     def create(self) -> None:
-        for name in (BUCKETS, ANSWERS, GROUPS, DEAD, "checkpoints"):
-            os.makedirs(self.path(name), exist_ok=True)
+        """Make the folders, and see that files can be written; an error says what is wrong with the place."""
+        try:
+            for name in (BUCKETS, ANSWERS, GROUPS, DEAD, "checkpoints"):
+                os.makedirs(self.path(name), exist_ok=True)
+            self.remove([self.write(GROUPS, "try", "tmp", [b"can this be written?"], sync_folder=False)])
+        except OSError as error:
+            raise _bad_home(self.root, error) from None
 
     def checkpoint(self, stream: str) -> str:
         return self.path(f"checkpoints/{stream}")
@@ -185,12 +194,44 @@ def checksum_in(path: str) -> int | None:
     return int(parts[1], 16) if len(parts) == 3 and len(parts[1]) == 8 else None
 
 
+def _bad_home(root: str, error: OSError) -> EngineError:
+    place = error.filename or root
+    fault = disk_fault(error, root)
+    if fault is not None and fault.code == "NO_SPACE":
+        return fault
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return EngineError(
+            "BAD_HOME",
+            f"the home {root} is no directory: there is a file in its place, or above it",
+            hint="give another home, or move the file away",
+        )
+    if isinstance(error, PermissionError):
+        return EngineError(
+            "BAD_HOME",
+            f"no permission to write {place}",
+            hint="let the engine's user own the home, or give another one",
+        )
+    if error.errno == errno.EROFS:
+        return EngineError(
+            "BAD_HOME",
+            f"the home {root} is on a read-only file system",
+            hint="mount it for writing, or give another home",
+        )
+    return EngineError("BAD_HOME", f"the home {root} cannot be written: {error.strerror}", detail=str(place))
+
+
 def _sync_directory(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def holder() -> str:
+    """This process, for those who find a home in use."""
+    since = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return f"{socket.gethostname()} process {os.getpid()} since {since}"
 
 
 class Lock:
@@ -200,20 +241,29 @@ class Lock:
         self._path = home.path("engine.lock")
         self._file = open(self._path, "a+", encoding="utf-8")  # noqa: SIM115 (held as long as the engine runs)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take()
         except BlockingIOError:
             self._file.seek(0)
-            holder = self._file.read().strip() or "unknown"
+            other = self._file.read().strip() or "unknown"
             self._file.close()
             raise EngineError(
                 "HOME_IN_USE",
                 f"another engine runs on {home.root}",
-                detail=f"held by {holder}",
+                detail=f"held by {other}",
                 hint="stop it, or give this engine another home",
             ) from None
         self._file.truncate(0)
-        self._file.write(f"process {os.getpid()}")
+        self._file.write(holder())
         self._file.flush()
+
+    def _take(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            # Some network file systems have no locks. The metastore's fence stops the older engine there.
+            return
 
     def release(self) -> None:
         self._file.close()

@@ -1,0 +1,319 @@
+"""Damaged files: rebuilt where the source still has the rows, answered as incomplete where not. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import DamagedFile
+from millstream.runtime.fire import kept
+
+from .inprocess import COPIES, PURCHASES, Small, count, cut, expected, flip, lose, pairs, rows, sums
+
+Damager = Callable[[Path, str], None]
+DAMAGES: list[Damager] = [flip, cut, lose]
+
+
+@pytest.fixture(autouse=True)
+def fresh_worker() -> Iterator[None]:
+    """What a worker keeps in memory would hide damage."""
+    kept._stacks.clear()
+    yield
+    kept._stacks.clear()
+
+
+@pytest.fixture
+def small(home: Path, tmp_path: Path) -> Iterator[Small]:
+    one = Small(home, tmp_path / "in", tasks=2)
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_bucket_file_is_rebuilt_from_its_source(small: Small, home: Path, damage: Damager) -> None:
+    small.create("all", sums())
+    small.create("high", sums(above=10))
+    for number in range(2):
+        small.batch(number)
+    whole = {path: (home / path).read_bytes() for path in small.paths("buckets")}
+    assert len(whole) == 4, "two tasks in each of two batches"
+    damage(home, next(iter(whole)))
+    # Rows up to 4.9 s: the windows up to 4 s have closed.
+    small.core.fire_all()
+    assert small.totals("all") == expected(0, 2)
+    assert small.core.metastore.incomplete() == {}
+    assert small.core.repair.mended.rebuilt == 1
+    assert small.spark.ingested == [0, 1, 0]
+    left = {path: (home / path).read_bytes() for path in small.paths("buckets")}
+    assert left.items() <= whole.items(), "byte for byte what it was"
+    assert not small.orphans()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_without_its_source_the_windows_are_answered_as_incomplete(small: Small, home: Path, damage: Damager) -> None:
+    small.create("all", sums())
+    small.create("slow", sums(size=6))
+    for number in range(3):
+        small.batch(number)
+    files = [file for file in small.core.metastore.buckets(PURCHASES) if file.batch == 1]
+    first = min(files, key=lambda file: max(bucket.end for bucket in file.buckets)).path
+    damage(home, first)
+    small.file(1).unlink()
+    small.core.fire_all()
+    # Batch 1 has the rows 25 to 49; its first task read the rows 25 to 36.
+    answers = {int(a.window_start.timestamp()): a for a in small.answers("all") if a.window_start}
+    assert set(answers) == {0, 2, 4}
+    assert answers[0].incomplete is None
+    assert answers[4].incomplete is None
+    assert first in (answers[2].incomplete or "")
+    assert "the source gives 0 of the 25 rows of batch 1" in (answers[2].incomplete or "")
+    left = sum(row["total"] for row in rows(answers[2].table))
+    assert left == sum([*range(20, 25), *range(37, 40)])
+    assert small.core.metastore.incomplete() == {"all": 1, "slow": 1}
+    (slow,) = small.answers("slow")
+    assert slow.incomplete == answers[2].incomplete
+    assert sum(row["total"] for row in rows(slow.table)) == sum(range(60)) - sum(range(25, 37))
+
+
+def test_a_window_of_which_nothing_is_left_is_answered_empty(small: Small, home: Path) -> None:
+    small.create("all", sums())
+    small.batch(0)
+    for path in small.paths("buckets"):
+        lose(home, path)
+    small.file(0).unlink()
+    small.core.fire_all()
+    (answer,) = small.answers("all")
+    assert answer.incomplete is not None
+    assert answer.table.num_rows == 0
+    assert answer.table.column_names == ["gem_pack", "total"]
+    assert small.core.metastore.query("all").windows == 1
+
+
+def test_what_is_lost_stays_lost_after_a_restart(home: Path, tmp_path: Path) -> None:
+    small = Small(home, tmp_path / "in")
+    small.create("long", sums(size=4, slide=2))
+    small.create("all", sums())
+    small.batch(0)
+    (path,) = small.paths("buckets")
+    lose(home, path)
+    small.file(0).unlink()
+    small.core.fire_all()
+    small.batch(1)
+    small.close()
+    again = Small(home, tmp_path / "in")
+    again.core.fire_all()
+    marks = [(a.window_end.timestamp(), a.incomplete is not None) for a in again.answers("long") if a.window_end]
+    assert marks == [(2, True), (4, True)]
+    # Batch 1 begins in the middle of the window that ends at 4 s, whose first half is lost.
+    assert [(a.window_end.timestamp(), a.incomplete is not None) for a in again.answers("all") if a.window_end] == [
+        (2, True),
+        (4, True),
+    ]
+    assert again.spark.ingested == [], "nobody tries again to rebuild it"
+    again.close()
+
+
+def test_other_groups_fire_while_one_cannot_be_mended(
+    small: Small, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.create("all", sums())
+    small.create("count", count())
+    small.batch(0)
+    file = min(small.core.metastore.buckets(PURCHASES), key=lambda file: file.buckets[0].start)
+    group = small.core.metastore.query("all").group
+    flip(home, file.path, next(b.offset + b.length // 2 for b in file.buckets if b.group == group))
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("Spark is busy")
+
+    monkeypatch.setattr(small.core.repair, "_ingest", broken)
+    pipeline = small.core.pipelines[PURCHASES]
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="busy"):
+            small.core.firing.fire(pipeline)
+        assert small.answers("all") == []
+        assert [rows(a.table) for a in small.answers("count")] == [[{"n": 20}]]
+    # The third failure is taken for final.
+    small.core.fire_all()
+    assert [a.incomplete is not None for a in small.answers("all")] == [True]
+    assert [(rows(a.table), a.incomplete) for a in small.answers("count")] == [([{"n": 20}], None)]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_compacted_file_is_rebuilt_from_all_its_batches(small: Small, home: Path, damage: Damager) -> None:
+    small.create("long", sums(size=8, slide=4))
+    small.create("all", sums(size=4))
+    for number in range(2):
+        small.batch(number)
+    small.core.fire_all()
+    (compacted,) = [path for path in small.paths("buckets") if "compact" in path]
+    small.core.tidy(10**15)
+    damage(home, compacted)
+    kept._stacks.clear()
+    for number in (2, 3):
+        small.batch(number)
+    small.core.fire_all()
+    assert small.totals("long") == expected(-4, 0, size=8)
+    assert small.core.repair.mended.rebuilt == 1
+    assert small.core.repair.mended.lost == 0
+    assert small.spark.ingested[-2:] == [0, 1]
+    assert not small.orphans()
+
+
+def test_a_compacted_file_whose_source_is_gone_is_lost(small: Small, home: Path) -> None:
+    small.create("long", sums(size=8, slide=4))
+    for number in range(2):
+        small.batch(number)
+    small.core.fire_all()
+    (compacted,) = [path for path in small.paths("buckets") if "compact" in path]
+    flip(home, compacted)
+    small.file(0).unlink()
+    kept._stacks.clear()
+    for number in (2, 3):
+        small.batch(number)
+    small.core.fire_all()
+    assert [a.incomplete is not None for a in small.answers("long")] == [False, True]
+    assert not small.orphans()
+
+
+def test_recipes_go_with_their_buckets(small: Small) -> None:
+    small.create("long", sums(size=8, slide=4))
+    for number in range(3):
+        small.batch(number)
+    small.core.fire_all()
+    small.core.tidy(10**15)
+    known, _ = small.core.metastore.recipes(PURCHASES, "", 0)
+    assert set(known) == {0}, "a compacted file came from it"
+    for number in range(3, 9):
+        small.batch(number)
+    small.core.fire_all()
+    small.core.tidy(10**15)
+    assert small.core.metastore.recipes(PURCHASES, "", 0)[0] == {}
+    assert set(small.core.metastore.recipes(PURCHASES, "", 8)[0]) == {8}
+
+
+@pytest.fixture
+def joined(home: Path, tmp_path: Path) -> Iterator[Small]:
+    one = Small(home, tmp_path / "in", PURCHASES, COPIES)
+    one.create("pairs", pairs())
+    for number in range(2):
+        one.batch(number)
+        one.batch(number, COPIES)
+    yield one
+    one.close()
+
+
+def pages(small: Small) -> list[tuple[float, int, bool]]:
+    """(window end, rows, whether incomplete) of the join's answers."""
+    return [(a.window_end.timestamp(), a.total_rows, a.incomplete is not None) for a in small.answers("pairs") if a.window_end]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_leg_of_a_join_is_rebuilt(joined: Small, home: Path, damage: Damager) -> None:
+    damage(home, joined.paths("buckets/copies")[0])
+    joined.core.fire_all()
+    assert pages(joined) == [(2, 20, False), (4, 20, False)]
+
+
+def test_a_join_without_a_part_of_a_leg_is_incomplete(joined: Small, home: Path) -> None:
+    lose(home, joined.paths("buckets/copies")[0])
+    joined.file(0).unlink()
+    joined.core.fire_all()
+    assert pages(joined) == [(2, 0, True), (4, 15, True)]
+    assert joined.core.metastore.incomplete() == {"pairs": 2}
+
+
+def test_damaged_rows_of_a_join_are_an_error_of_that_answer(joined: Small, home: Path) -> None:
+    joined.core.fire_all()
+    flip(home, joined.paths("buckets/copies")[0], 300)
+    with pytest.raises(DamagedFile) as raised:
+        joined.answers("pairs")
+    assert raised.value.code == "DAMAGED_FILE"
+    assert raised.value.cursor is not None
+    assert raised.value.cursor in (raised.value.hint or "")
+    with pytest.raises(DamagedFile) as second:
+        joined.answers("pairs", raised.value.cursor)
+    assert second.value.cursor is not None
+    assert joined.answers("pairs", second.value.cursor) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_reader_gets_an_error_for_a_damaged_answer_file_and_goes_on(
+    small: Small, home: Path, damage: Damager
+) -> None:
+    small.create("all", sums())
+    for number in range(3):
+        small.batch(number)
+        small.core.fire_all()
+    _, second, _ = [record.file.path for record in small.core.metastore.answers_after(PURCHASES, 0)]
+    damage(home, second)
+    small.core.answers._open.clear()
+    before = small.answers("all")
+    assert [a.window_end.timestamp() for a in before if a.window_end] == [2]
+    with pytest.raises(DamagedFile) as raised:
+        small.answers("all", before[-1].cursor)
+    assert second in raised.value.message
+    after = small.answers("all", raised.value.cursor)
+    assert [a.window_end.timestamp() for a in after if a.window_end] == [6]
+    newest = small.answers("all", "newest")
+    assert [a.window_end.timestamp() for a in newest if a.window_end] == [6]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_group_version_is_restored(home: Path, tmp_path: Path, damage: Damager) -> None:
+    """By a batch and a fire from memory, at the start from the definitions."""
+    small = Small(home, tmp_path / "in")
+    small.create("all", sums())
+    small.create("high", sums(above=10))
+    small.core.registry.seal([], ["all"])
+    small.create("more", sums(above=20))
+    path = small.paths("groups")[-1]
+    whole = (home / path).read_bytes()
+    damage(home, path)
+    small.batch(0)
+    assert (home / path).read_bytes() == whole
+    damage(home, path)
+    small.core.fire_all()
+    assert (home / path).read_bytes() == whole
+    assert small.totals("high") == {k: v - sum(n for n in range(11) if n % 3 == k[1]) for k, v in expected(0).items()}
+    small.close()
+    damage(home, path)
+    again = Small(home, tmp_path / "in")
+    assert (home / path).read_bytes() == whole
+    again.close()
+
+
+def test_an_old_group_version_that_buckets_need_is_restored(small: Small, home: Path) -> None:
+    small.create("all", sums())
+    small.batch(0)
+    small.create("high", sums(above=10))
+    small.batch(1)
+    (old, _) = small.paths("groups")
+    lose(home, old)
+    small.core.fire_all()
+    assert small.totals("all") == expected(0, 2)
+
+
+def test_a_group_version_that_cannot_be_restored_is_a_clear_error(home: Path, tmp_path: Path) -> None:
+    small = Small(home, tmp_path / "in")
+    small.create("all", sums())
+    small.close()
+    (path,) = (home / "groups").iterdir()
+    renamed = path.with_name(path.name.replace(path.name.split(".")[1], "00000000"))
+    path.rename(renamed)
+    import sqlite3
+
+    with sqlite3.connect(home / "metastore.db") as database:
+        database.execute("UPDATE millstream_group_versions SET path = ?", [f"groups/{renamed.name}"])
+    database.close()
+    with pytest.raises(DamagedFile, match="is altered") as raised:
+        Small(home, tmp_path / "in")
+    assert "backup" in (raised.value.hint or "")
+    # The lock is free again.
+    path2 = renamed.rename(path)
+    with sqlite3.connect(home / "metastore.db") as database:
+        database.execute("UPDATE millstream_group_versions SET path = ?", [f"groups/{path2.name}"])
+    database.close()
+    Small(home, tmp_path / "in").close()
