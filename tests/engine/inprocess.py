@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,7 @@ class Small:
             drop_file(self.folder, f"f{number:02d}", purchases(number * self.ROWS, self.ROWS))
         splits: list[list[Split]] = []
         edges = [self.ROWS * task // self.tasks for task in range(self.tasks + 1)]
-        for first, last in zip(edges, edges[1:], strict=False):
+        for first, last in itertools.pairwise(edges):
             splits.append([FileSplit(str(self.file(number)), "parquet", first, last - first)])
         pipeline: Pipeline = self.core.pipelines[name]
         pipeline.process(number, f"offsets {number}", lambda task: self.spark.ingest(task, splits), splits_text(splits))

@@ -75,6 +75,14 @@ class Database:
         except IntegrityError as error:
             raise EngineError("INTERNAL", "the metastore holds that row already", detail=str(error.orig)) from error
 
+    def damage(self) -> list[str]:
+        """What the database finds wrong with itself; PostgreSQL has tools of its own for that."""
+        if self._pool.dialect.name != "sqlite":
+            return []
+        with self._reading.begin() as connection:
+            found = list(connection.exec_driver_sql("PRAGMA quick_check").scalars())
+        return [] if found == ["ok"] else found
+
     def close(self) -> None:
         self._closed = True
         self._pool.dispose()
@@ -114,6 +122,18 @@ def take_over(url: str, holder: str, clock: Callable[[], int]) -> Database:
     except DBAPIError as error:
         raise _open_error(location, error) from error
     return Database(engine, incarnation, clock)
+
+
+def look_into(url: str, clock: Callable[[], int]) -> Database:
+    """Open the database as it is, to read only; whoever has it keeps it."""
+    location = _location(url)
+    try:
+        engine = _create_engine(location)
+        with engine.begin() as connection:
+            _check_version(connection)
+            return Database(engine, connection.execute(select(t.engine.c.incarnation)).scalar_one(), clock)
+    except DBAPIError as error:
+        raise _open_error(location, error) from error
 
 
 def _location(url: str) -> URL:

@@ -14,7 +14,7 @@ from sqlalchemy import Row, delete, func, insert, select, update
 
 from millstream.catalog import batches, changelog, files, frontier, legs, reading, repairs
 from millstream.catalog import tables as t
-from millstream.catalog.database import Database, take_over
+from millstream.catalog.database import Database, look_into, take_over
 from millstream.catalog.records import (
     END_OF_TIME,
     FAILED,
@@ -89,6 +89,11 @@ class Metastore:
     def open(cls, url: str, *, holder: str, clock: Callable[[], int] = wall_clock) -> Metastore:
         """Take over the database at the URL. An engine that had it before is fenced off and can do nothing more."""
         return cls(take_over(url, holder, clock))
+
+    @classmethod
+    def look_into(cls, url: str) -> Metastore:
+        """Only to read: whoever has the metastore keeps it."""
+        return cls(look_into(url, wall_clock))
 
     @property
     def incarnation(self) -> int:
@@ -284,11 +289,16 @@ class Metastore:
 
     # Damaged files
 
-    def recipes(self, stream: str, path: str, batch: int) -> tuple[dict[int, Recipe], list[int]]:
-        """How to make a bucket file of the batch again: the recipes that are kept, and the batches it came from."""
+    def recipes(self, stream: str, batches: Sequence[int]) -> dict[int, Recipe]:
+        """How to make the bucket files of batches again, as far as that is known."""
         with self._database.read() as tx:
-            wanted = repairs.origins(tx, path) or [batch]
-            return repairs.recipes(tx, stream, wanted), wanted
+            return repairs.recipes(tx, stream, batches)
+
+    def origins(self, path: str) -> dict[int, list[int]]:
+        """The batches that a compacted bucket file was made of, with the checksums of the buckets merged; none for the
+        file of a batch."""
+        with self._database.read() as tx:
+            return repairs.origins(tx, path)
 
     def exchange_buckets(self, replaced: Sequence[tuple[str, int]], made: Sequence[BucketFile]) -> None:
         """Put rebuilt buckets in the place of damaged ones."""
@@ -304,6 +314,15 @@ class Metastore:
         """Which group version lies at a path, None if none does."""
         with self._database.read() as tx:
             return repairs.version_place(tx, path)
+
+    def damage(self) -> list[str]:
+        """What the database finds wrong with itself."""
+        return self._database.damage()
+
+    def joined_names(self) -> list[str]:
+        """Every joined name that answers may have been published under."""
+        with self._database.read() as tx:
+            return list(tx.connection.execute(select(t.joins.c.name).distinct().order_by(t.joins.c.name)).scalars())
 
     def expire_recipes(self) -> None:
         """Forget what no bucket file can need any more."""

@@ -44,15 +44,21 @@ def recipes(tx: Transaction, stream: str, batches: Sequence[int]) -> dict[int, R
     return {row.batch: codec.loads(row.recipe) for row in rows}
 
 
-def keep_origins(tx: Transaction, origins: Mapping[str, Sequence[int]]) -> None:
-    rows = [{"path": path, "batch": batch} for path, batches in origins.items() for batch in batches]
+def keep_origins(tx: Transaction, origins: Mapping[str, Mapping[int, Sequence[int]]]) -> None:
+    rows = [
+        {"path": path, "batch": batch, "checksums": json.dumps(list(checksums))}
+        for path, batches in origins.items()
+        for batch, checksums in batches.items()
+    ]
     if rows:
         tx.connection.execute(insert(t.bucket_origins), rows)
 
 
-def origins(tx: Transaction, path: str) -> list[int]:
-    """The batches that a compacted file was made of; none for the file of a batch."""
-    return list(tx.connection.execute(select(_o.batch).where(_o.path == path).order_by(_o.batch)).scalars())
+def origins(tx: Transaction, path: str) -> dict[int, list[int]]:
+    """The batches that a compacted file was made of, with the checksums of their buckets; none for the file of a
+    batch."""
+    rows = tx.connection.execute(select(_o.batch, _o.checksums).where(_o.path == path).order_by(_o.batch))
+    return {row.batch: json.loads(row.checksums) for row in rows}
 
 
 def expire_recipes(tx: Transaction) -> None:

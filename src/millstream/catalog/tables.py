@@ -185,11 +185,12 @@ dead_letters = _table("dead_letters", _text("path", key=True), _text("stream"), 
 # What it takes to ingest a batch again, as long as bucket files are there that came from it.
 recipes = _table("recipes", _text("stream", key=True), _integer("batch", key=True), _text("recipe"))
 
-# The batches that a compacted bucket file was made of.
+# The batches that a compacted bucket file was made of, and the checksums of the buckets that were merged.
 bucket_origins = _table(
     "bucket_origins",
     _text("path", key=True),
     _integer("batch", key=True),
+    _text("checksums"),
     Index("millstream_bucket_origins_batch", "batch"),
 )
 

@@ -8,6 +8,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from millstream.catalog.metastore import Metastore
 from millstream.engine.buckets import BucketIndex
 from millstream.engine.leftovers import no_leftovers_of_batch
@@ -18,11 +20,15 @@ from millstream.model.statistics import Figures, faded
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home
 from millstream.runtime.worker import IngestTask
+from millstream.version import VERSION
 
 # Batches over which rates are averaged.
 RECENT = 20
 # Batches after which what was measured is kept over a restart.
 SAVE_FIGURES = 32
+
+# What writes the bytes of buckets.
+WRITER = f"millstream {VERSION}, pyarrow {pa.__version__}"
 
 Ingest = Callable[[IngestTask], BatchResult]
 
@@ -132,4 +138,4 @@ def _recipe(task: IngestTask, result: BatchResult, splits: str | None) -> Recipe
     """How to make the batch's bucket files again; None where there are none, or the source cannot be read again."""
     if splits is None or not result.files:
         return None
-    return Recipe(task.stream.name, task.batch, task.watermark, task.clock, task.versions, splits, result.rows)
+    return Recipe(task.stream.name, task.batch, task.watermark, task.clock, task.versions, splits, result.rows, WRITER)

@@ -1,9 +1,10 @@
 """Mending damaged files: group versions from the queries' definitions, bucket files from their sources.
 
 A batch whose files are damaged is ingested again, with the plan and the group versions of the first time, from what
-its tasks read then. Ingest is deterministic, so the file that comes out is the same, and takes the place of the damaged
-one under its name; one that differs, after an upgrade, takes its place in the metastore. Compacted buckets come back as
-the buckets of their batches. What cannot be had again is declared lost, and the fire goes on without it.
+its tasks read then. Ingest is deterministic: the file that comes out is the same, or the source has changed, and takes
+the place of the damaged one under its name. After an upgrade the bytes may differ; such a file takes its place in the
+metastore. Compacted buckets come back as the buckets of their batches. What cannot be had again is declared lost, and
+the fire goes on without it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from millstream.catalog.metastore import Metastore
 from millstream.engine.buckets import Stored
 from millstream.engine.leftovers import no_leftovers_of_batch
-from millstream.engine.pipeline import Pipeline
+from millstream.engine.pipeline import WRITER, Pipeline
 from millstream.engine.registry import Registry
 from millstream.kernels.merge import merge
 from millstream.kernels.stack import slice_id
@@ -93,22 +94,27 @@ class Repair:
 
     def _rebuild(self, pipeline: Pipeline, path: str, stored: Sequence[Stored], bad: Sequence[Stored]) -> None:
         batch = stored[0].batch
-        recipes, batches = self._metastore.recipes(pipeline.stream.name, path, batch)
-        missing = [number for number in batches if number not in recipes]
+        origins = self._metastore.origins(path)
+        recipes = self._metastore.recipes(pipeline.stream.name, [*origins] or [batch])
+        missing = [number for number in [*origins] or [batch] if number not in recipes]
         if missing:
             raise NotRebuilt(f"what batch {missing[0]} was made of is not known")
         made: list[BucketFile] = []
         try:
-            if batches == [batch]:
+            if not origins:
                 made += self._again(pipeline, recipes[batch], recipes[batch].versions)
                 if self._exchanged(path, stored, made):
                     return
+                _check_writer(recipes[batch])
                 chosen = _same_buckets(made, stored)
             else:
                 versions = [self._registry.path(b.group, b.version) for b in (s.bucket for s in bad)]
-                for number in batches:
-                    made += self._again(pipeline, recipes[number], tuple(dict.fromkeys(versions)))
+                for recipe in recipes.values():
+                    made += self._again(pipeline, recipe, tuple(dict.fromkeys(versions)))
                 chosen, stored = self._uncompacted(made, bad), bad
+                for file in chosen:
+                    if any(b.checksum not in origins[file.batch] for b in file.buckets):
+                        _check_writer(recipes[file.batch])
             replaced = [(s.path, s.bucket.offset) for s in stored]
             self._metastore.exchange_buckets(replaced, chosen)
             made = [file for file in made if file.path not in {kept.path for kept in chosen}]
@@ -182,6 +188,12 @@ class Repair:
 
 def _why(path: str, reasons: Mapping[int, str], one: Stored, error: NotRebuilt) -> str:
     return f"{path} {reasons[one.bucket.offset]}, and {error}"
+
+
+def _check_writer(recipe: Recipe) -> None:
+    """Other bytes than the first time: from the same software, that means other rows."""
+    if recipe.writer == WRITER:
+        raise NotRebuilt(f"batch {recipe.batch} gives something else when it is ingested again")
 
 
 def _key(bucket: Bucket) -> Key:

@@ -10,7 +10,7 @@ that a reader builds the rows from, and the index has their number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -147,6 +147,18 @@ class AnswerReader:
         """What the rows of an answer are built from."""
         data: bytes = self._data.checked(*found[1]).to_pybytes()
         return data
+
+    def verified_descriptions(self) -> Iterator[bytes]:
+        """Read every part, which verifies it; gives the descriptions among them."""
+        parts = {
+            (e["offset"], e["length"], e.get("checksum"), e["described"]) for es in self._by_query.values() for e in es
+        }
+        for *place, described in sorted(parts, key=lambda part: part[0]):
+            data = self._data.checked(*place)
+            if described:
+                yield data.to_pybytes()
+            else:
+                pa.ipc.open_stream(data).read_all()
 
     def read(self, found: tuple[Range, Place], schema: pa.Schema) -> pa.Table:
         """An answer's rows with the query's own column names."""

@@ -78,7 +78,8 @@ class Damage:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """What it takes to ingest a batch again, should a file of it be damaged: ``splits`` are the source's own text of
-    what each task read, ``rows`` all rows that they gave."""
+    what each task read, ``rows`` all rows that they gave. ``writer`` names the software: the same one writes the same
+    bytes."""
 
     stream: str
     batch: int
@@ -87,6 +88,7 @@ class Recipe:
     versions: tuple[str, ...]
     splits: str
     rows: int
+    writer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,8 @@ class FireResult:
     # Compaction: files written in place of buckets, and the (path, offset) of the buckets they replace.
     compacted: tuple[BucketFile, ...] = ()
     replaced: tuple[tuple[str, int], ...] = ()
-    # Compaction: the batches that each file written was made of.
-    origins: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    # Compaction: the batches that each file written was made of, with the checksums of their buckets.
+    origins: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     # Buckets and group versions that could not be read, and the queries that were not answered because of them.
     damaged: tuple[Damage, ...] = ()
     held: tuple[str, ...] = ()

@@ -280,7 +280,7 @@ class _Compacted:
     bucket: Bucket
     newest: BucketRef
     data: pa.Buffer
-    batches: tuple[int, ...]
+    parts: tuple[BucketRef, ...]
 
 
 def _compact(home: Home, item: FireItem, replaced: list[tuple[str, int]]) -> Iterator[_Compacted]:
@@ -306,18 +306,18 @@ def _compact(home: Home, item: FireItem, replaced: list[tuple[str, int]]) -> Ite
         where = (0, len(encoded), len(cells), checksum(encoded))
         place = Bucket(group.version.group, group.version.version, start, end, *where)
         replaced += [(ref.path, ref.offset) for ref in refs]
-        yield _Compacted(path, place, newest, encoded, tuple(sorted({ref.batch for ref in refs})))
+        yield _Compacted(path, place, newest, encoded, tuple(refs))
 
 
 def _write_compacted(
     task: FireTask, compacted: Sequence[_Compacted]
-) -> tuple[tuple[BucketFile, ...], dict[str, tuple[int, ...]]]:
+) -> tuple[tuple[BucketFile, ...], dict[str, dict[int, tuple[int, ...]]]]:
     """One file for each watermark, since that is kept by file; and the batches that each was made of."""
     by_plan: dict[tuple[int, int | None], list[_Compacted]] = defaultdict(list)
     for one in compacted:
         by_plan[one.newest.batch, one.newest.watermark].append(one)
     files = []
-    origins: dict[str, tuple[int, ...]] = {}
+    origins: dict[str, dict[int, tuple[int, ...]]] = {}
     for (batch, watermark), mine in by_plan.items():
         folder, stem = f"{BUCKETS}/{task.stream}", f"compact-{batch}"
         path = task.home.write(folder, stem, "bucket", [one.data for one in mine])
@@ -329,5 +329,12 @@ def _write_compacted(
             slice_ = slice_id(placed.start, placed.end, watermark)
             kept.rename((task.home.root, one.version), slice_, (path, placed.offset))
         files.append(BucketFile(path, task.stream, batch, watermark, tuple(buckets)))
-        origins[path] = tuple(sorted({number for one in mine for number in one.batches}))
+        origins[path] = _origins([ref for one in mine for ref in one.parts])
     return tuple(files), origins
+
+
+def _origins(refs: Sequence[BucketRef]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for ref in refs:
+        found[ref.batch] += [] if ref.checksum is None else [ref.checksum]
+    return {batch: tuple(checksums) for batch, checksums in found.items()}
