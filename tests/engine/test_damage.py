@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -339,6 +340,47 @@ def test_an_old_group_version_that_buckets_need_is_restored(small: Small, home: 
     lose(home, old)
     small.core.fire_all()
     assert small.totals("all") == expected(0, 2)
+
+
+def test_files_without_checksums_are_read_as_before(home: Path, tmp_path: Path) -> None:
+    """As a home that an earlier version has written; damage shows when it is decoded."""
+    small = Small(home, tmp_path / "in")
+    small.create("all", sums())
+    for number in range(2):
+        small.batch(number)
+    small.core.firing.fire(small.core.pipelines[PURCHASES])
+    small.batch(2)
+    small.close()
+    without_checksums(home)
+    again = Small(home, tmp_path / "in")
+    zero(home, again.paths("buckets")[-1])
+    again.core.fire_all()
+    assert [a.incomplete is not None for a in again.answers("all")] == [False, False, True]
+    assert again.totals("all").items() >= expected(0, 2).items()
+    for path in again.paths("answers"):
+        zero(home, path)
+    again.core.answers._open.clear()
+    with pytest.raises(DamagedFile, match="has no index"):
+        again.answers("all")
+    again.close()
+
+
+def zero(home: Path, path: str) -> None:
+    (home / path).write_bytes(bytes((home / path).stat().st_size))
+
+
+def without_checksums(home: Path) -> None:
+    with sqlite3.connect(home / "metastore.db") as database:
+        for path, text in database.execute("SELECT path, buckets FROM millstream_bucket_files").fetchall():
+            short = json.dumps([row[:7] for row in json.loads(text)])
+            database.execute("UPDATE millstream_bucket_files SET buckets = ? WHERE path = ?", [short, path])
+        for table in ("answers", "group_versions"):
+            for (path,) in database.execute(f"SELECT path FROM millstream_{table}").fetchall():
+                stem, _, suffix = path.split(".")
+                (home / path).rename(home / f"{stem}.{suffix}")
+                database.execute(f"UPDATE millstream_{table} SET path = ? WHERE path = ?", [f"{stem}.{suffix}", path])
+        database.execute("DELETE FROM millstream_recipes")
+    database.close()
 
 
 def test_a_group_version_that_cannot_be_restored_is_a_clear_error(home: Path, tmp_path: Path) -> None:

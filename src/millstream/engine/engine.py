@@ -283,6 +283,8 @@ class Engine:
             state_bytes=sum(p.buckets.bytes for p in core.pipelines.values()),
             phases=phases,
             error=self._fire_error,
+            rebuilt_files=core.repair.mended.rebuilt,
+            lost_buckets=core.repair.mended.lost,
         )
 
     def await_idle(self) -> None:

@@ -120,11 +120,11 @@ class Firing:
                 moves = not_held(due.moves, result)
                 if moves:
                     self._metastore.commit_fire(Fire(pipeline.stream.name, moves, result))
-            if result.broken:
-                self._registry.remove(list(result.broken))
             if result.held:
                 lowest = lowest_needed(frontiers, moves, self._registry.window)
             self._clean_up(pipeline, result, lowest, mark)
+            if result.broken:
+                self._registry.remove(list(result.broken))
             self.count(result, time.monotonic() - started)
             if result.damaged:
                 self.repair(result.damaged)

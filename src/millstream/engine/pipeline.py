@@ -99,10 +99,11 @@ class Pipeline:
         with no_leftovers_of_batch(self._metastore, self._home, self.stream.name, batch):
             result = self._mending(ingest, task)
             watermark = self._metastore.commit_batch(plan, result, _recipe(task, result, splits))
-        if result.broken:
-            self._registry.remove(list(result.broken))
+        # First what must not be missed if a later step fails: the batch is committed and will not come again.
         self.buckets.add(result.files)
         self.watermark = watermark
+        if result.broken:
+            self._registry.remove(list(result.broken))
         if result.rows:
             self.last_rows = self._clock()
         self.metrics.add(result.rows, time.monotonic() - started, result)

@@ -83,6 +83,9 @@ class EngineStatus:
     phases: dict[str, float] = field(default_factory=dict)
     # Why the last fire failed, None when it did not; it is tried again.
     error: str | None = None
+    # Damaged bucket files that were made again since the start, and buckets that could not be.
+    rebuilt_files: int = 0
+    lost_buckets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
