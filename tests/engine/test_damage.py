@@ -97,14 +97,16 @@ def test_a_window_of_which_nothing_is_left_is_answered_empty(small: Small, home:
     assert small.core.metastore.query("all").windows == 1
 
 
+@pytest.mark.parametrize("task", [0, 1])
 def test_a_file_that_is_rebuilt_with_other_bytes_takes_its_place_in_the_metastore(
-    small: Small, home: Path, monkeypatch: pytest.MonkeyPatch
+    small: Small, home: Path, monkeypatch: pytest.MonkeyPatch, task: int
 ) -> None:
     """As after an upgrade that writes buckets differently."""
     small.create("all", sums())
     for number in range(2):
         small.batch(number)
-    lose(home, small.paths("buckets")[0])
+    files = [file for file in small.core.metastore.buckets(PURCHASES) if file.batch == 0]
+    lose(home, sorted(files, key=lambda file: len(file.buckets))[task].path)
     monkeypatch.setattr("millstream.kernels.bucket._narrow", pa.array)
     monkeypatch.setattr("millstream.engine.repair.WRITER", "a later version")
     small.core.fire_all()
@@ -271,9 +273,21 @@ def test_a_join_without_a_part_of_a_leg_is_incomplete(joined: Small, home: Path)
     assert joined.core.metastore.incomplete() == {"pairs": 2}
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_rows_of_a_join_are_rebuilt_for_their_reader(joined: Small, home: Path, damage: Damager) -> None:
+    joined.core.fire_all()
+    path = joined.paths("buckets/copies")[0]
+    whole = (home / path).read_bytes()
+    damage(home, path)
+    assert pages(joined) == [(2, 20, False), (4, 20, False)]
+    assert (home / path).read_bytes() == whole
+    assert not joined.orphans()
+
+
 def test_damaged_rows_of_a_join_are_an_error_of_that_answer(joined: Small, home: Path) -> None:
     joined.core.fire_all()
     flip(home, joined.paths("buckets/copies")[0], 300)
+    joined.file(0).unlink()
     with pytest.raises(DamagedFile) as raised:
         joined.answers("pairs")
     assert raised.value.code == "DAMAGED_FILE"

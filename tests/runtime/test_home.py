@@ -16,7 +16,7 @@ from tests.engine.disks import read_only, small_disk
 
 from millstream.catalog.metastore import Metastore
 from millstream.errors import DamagedFile, EngineError
-from millstream.kernels.checksum import SECTOR, checksum, checksum_of
+from millstream.kernels.checksum import PAGE, checksum, checksum_of
 from millstream.runtime.home import Home, Lock
 
 
@@ -113,34 +113,34 @@ def test_a_file_that_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> N
     assert home.files() == []
 
 
-@pytest.mark.parametrize("size", [0, 1, SECTOR - 1, SECTOR, SECTOR + 1, 10 * SECTOR + 7])
-def test_a_changed_bit_or_exchanged_sectors_change_the_checksum(size: int) -> None:
-    data = bytes((7 * i + i // SECTOR) % 251 for i in range(size))
+@pytest.mark.parametrize("size", [0, 1, PAGE - 1, PAGE, PAGE + 1, 10 * PAGE + 7])
+def test_a_changed_bit_or_exchanged_pages_change_the_checksum(size: int) -> None:
+    data = bytes((7 * i + i // PAGE) % 251 for i in range(size))
     found = checksum(data)
     for place in {0, size // 2, size - 1} if size else ():
         changed = bytearray(data)
         changed[place] ^= 0x10
         assert checksum(bytes(changed)) != found
-    if size > 2 * SECTOR:
-        assert checksum(data[SECTOR : 2 * SECTOR] + data[:SECTOR] + data[2 * SECTOR :]) != found
-        assert checksum(bytes(SECTOR) + data[SECTOR:]) != found
-    assert checksum_of([data[: size // SECTOR * SECTOR], data[size // SECTOR * SECTOR :]]) == found
+    if size > 2 * PAGE:
+        assert checksum(data[PAGE : 2 * PAGE] + data[:PAGE] + data[2 * PAGE :]) != found
+        assert checksum(bytes(PAGE) + data[PAGE:]) != found
+    assert checksum_of([data[: size // PAGE * PAGE], data[size // PAGE * PAGE :]]) == found
 
 
 def test_ranges_of_a_file_are_verified(tmp_path: Path) -> None:
     home = Home(str(tmp_path))
-    data = os.urandom(3000)
+    data = os.urandom(9000)
     path = home.write("answers", "x", "answers", [data], checksum=checksum(data))
     file = home.open(path)
     assert file.whole() == data
     assert file.checked(100, 50, checksum(data[100:150])).to_pybytes() == data[100:150]
-    file.verify(0, 3000, checksum(data))
+    file.verify(0, 9000, checksum(data))
     file.checked(100, 50, None)
-    for read in (lambda: file.checked(100, 50, 1), lambda: file.verify(0, 3000, 1)):
+    for read in (lambda: file.checked(100, 50, 1), lambda: file.verify(0, 9000, 1)):
         with pytest.raises(DamagedFile, match="is altered"):
             read()
     with pytest.raises(DamagedFile, match="is cut short"):
-        file.checked(2990, 20, None)
+        file.checked(8990, 20, None)
     (tmp_path / path).write_bytes(data[:-1] + b"?")
     with pytest.raises(DamagedFile, match="is altered"):
         file.whole()

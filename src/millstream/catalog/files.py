@@ -43,7 +43,7 @@ def write_buckets(buckets: Sequence[Bucket]) -> str:
 def _bucket_row(b: Bucket) -> list[Any]:
     """Lists written before there were checksums end with the cells."""
     row = [b.group, b.version, b.start, b.end, b.offset, b.length, b.cells]
-    more = [b.checksum, b.lost]
+    more = [b.checksum, b.lost, b.body]
     while more and more[-1] is None:
         more.pop()
     return row + more

@@ -310,6 +310,11 @@ class Metastore:
         with self._database.write() as tx:
             repairs.lose_buckets(tx, lost)
 
+    def batch_of(self, path: str) -> tuple[str, int] | None:
+        """The stream and the batch that a bucket file belongs to, None if it is no bucket file."""
+        with self._database.read() as tx:
+            return repairs.batch_of(tx, path)
+
     def version_place(self, path: str) -> VersionPlace | None:
         """Which group version lies at a path, None if none does."""
         with self._database.read() as tx:

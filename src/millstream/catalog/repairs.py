@@ -26,8 +26,8 @@ _i = t.incomplete.c
 _ADD_INCOMPLETE = (
     update(t.incomplete).where(_i.query == bindparam("at_query")).values(windows=_i.windows + bindparam("more"))
 )
-# Where a bucket's row in the text of its file has its checksum, and then why it is lost.
-_CHECKSUM, _LOST = 7, 8
+# Where a bucket's row in the text of its file says why it is lost.
+_LOST = 8
 
 
 def keep_recipe(tx: Transaction, recipe: Recipe) -> None:
@@ -88,9 +88,16 @@ def lose_buckets(tx: Transaction, lost: Mapping[tuple[str, int], str]) -> None:
             buckets = json.loads(row.buckets)
             for bucket in buckets:
                 if bucket[4] in by_path[row.path]:
-                    bucket[_CHECKSUM:] = [*(bucket[_CHECKSUM:_LOST] or [None]), by_path[row.path][bucket[4]]]
+                    bucket += [None] * (_LOST + 1 - len(bucket))
+                    bucket[_LOST] = by_path[row.path][bucket[4]]
             changed[row.path] = json.dumps(buckets, separators=(",", ":"))
     set_buckets(tx, changed)
+
+
+def batch_of(tx: Transaction, path: str) -> tuple[str, int] | None:
+    """The stream and the batch that a bucket file belongs to."""
+    row = tx.connection.execute(select(_b.stream, _b.batch).where(_b.path == path)).first()
+    return None if row is None else (row.stream, row.batch)
 
 
 def version_place(tx: Transaction, path: str) -> VersionPlace | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -22,7 +22,9 @@ from millstream.errors import CatalogError, DamagedFile, EngineError
 from millstream.kernels.answers import AnswerReader, Place, Range
 from millstream.model.join import JoinQuery
 from millstream.model.query import LogicalQuery
+from millstream.runtime.fire import BucketRef
 from millstream.runtime.home import Home, checksum_in
+from millstream.runtime.join_fire import described_legs
 
 # Open answer files: each costs its index in memory, the rows stay mapped.
 OPEN_FILES = 256
@@ -32,14 +34,21 @@ PAGE = 200
 PAGE_ROWS = 100_000
 
 
+# Given a damaged file, and the buckets that an answer is built from.
+Mend = Callable[[str, Sequence[BucketRef]], bool]
+
+
 def schema_of(query: LogicalQuery | JoinQuery) -> pa.Schema:
     """The answer's columns as Spark names and types them."""
     return pa.schema([pa.field(out.name, out.type.arrow) for out in query.outputs])
 
 
 class AnswerLog:
-    def __init__(self, metastore: Metastore, home: Home) -> None:
+    """``mend`` makes a damaged file again from which rows are built; False if it cannot."""
+
+    def __init__(self, metastore: Metastore, home: Home, mend: Mend = lambda path, refs: False) -> None:
         self._metastore = metastore
+        self._mend = mend
         self._home = home
         self._open: OrderedDict[str, AnswerReader] = OrderedDict()
         self._lock = threading.Lock()
@@ -148,12 +157,8 @@ class AnswerLog:
         assert one.end is not None
         while at.rows < one.rows:
             with _behind(Cursor(at.seq, at.answers + 1)):
-                table = self._expansions.page(
-                    (record.id, at.seq, at.answers),
-                    Described(record.query, record.id, reader.description(found), one.start, one.end),
-                    at.rows,
-                    PAGE_ROWS,
-                )
+                described = Described(record.query, record.id, reader.description(found), one.start, one.end)
+                table = self._page((record.id, at.seq, at.answers), described, at.rows)
             offset, last = at.rows, at.rows + table.num_rows
             if not table.num_rows:
                 raise EngineError("INTERNAL", f"an answer of {one.rows} rows ends after {offset}", detail=record.id)
@@ -161,6 +166,18 @@ class AnswerLog:
             yield _answer(record, one, table, at, one.rows, offset)
             if last >= one.rows:
                 return
+
+    def _page(self, key: tuple[str, int, int], described: Described, skip: int) -> pa.Table:
+        """A page of rows; files that it is built from are mended if need be, each once."""
+        tried: set[str] = set()
+        while True:
+            try:
+                return self._expansions.page(key, described, skip, PAGE_ROWS)
+            except DamagedFile as error:
+                refs = [ref for _, mine in described_legs(described.description) for ref in mine]
+                if error.path in tried or not self._mend(error.path, refs):
+                    raise
+                tried.add(error.path)
 
     def _reader(self, record: AnswerRecord) -> AnswerReader:
         path = record.file.path

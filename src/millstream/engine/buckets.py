@@ -55,6 +55,11 @@ class BucketIndex:
         with self._lock:
             return [s for stored in self._groups.values() for s in stored if s.path == path]
 
+    def of_batch(self, batch: int) -> list[Stored]:
+        """The buckets of a batch, and the compacted ones whose newest part is of it."""
+        with self._lock:
+            return [s for stored in self._groups.values() for s in stored if s.batch == batch]
+
     def of_version(self, group: str, version: int) -> list[Stored]:
         with self._lock:
             return [s for s in self._groups.get(group, ()) if s.bucket.version == version]

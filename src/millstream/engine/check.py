@@ -113,7 +113,7 @@ class _Check:
             group = load_group(self._home, version)
         except DamagedFile:
             # Told already; without it the bytes alone can be verified.
-            self._home.open(ref.path).checked(ref.offset, ref.length, ref.checksum)
+            self._home.open(ref.path).checked(ref.offset, ref.body or ref.length, ref.checksum)
             return
         cells = read_cells(self._home, ref, group, index=True)
         if cells.place is not None and (ref.path, -1) not in self._seen:
@@ -153,7 +153,7 @@ def _references(file: BucketFile) -> Iterator[tuple[tuple[str, int], BucketRef]]
     for b in file.buckets:
         if b.lost is None:
             where = (b.offset, b.length, b.start, b.end)
-            yield (b.group, b.version), BucketRef(0, file.path, *where, file.batch, file.watermark, b.checksum)
+            yield (b.group, b.version), BucketRef(0, file.path, *where, file.batch, file.watermark, b.checksum, b.body)
 
 
 def report_as_dict(report: CheckReport) -> dict[str, object]:

@@ -52,9 +52,9 @@ class Core:
         except BaseException:
             self._lock.release()
             raise
-        self.answers = AnswerLog(self.metastore, home)
         self.pipelines: dict[str, Pipeline] = {}
         self.repair = Repair(self.metastore, self.registry, home, spark.ingest, self.pipelines)
+        self.answers = AnswerLog(self.metastore, home, self.repair.mend)
         # Half of the tasks: ingest and fire run side by side, and fewer workers make the same matrices.
         tasks = max(1, spark.parallelism // 2)
         self.firing = Firing(self.metastore, self.registry, home, spark.fire, tasks, self.repair.repair)

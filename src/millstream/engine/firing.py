@@ -199,7 +199,7 @@ def reference(stored: Stored, version: int) -> BucketRef:
     """A bucket as a task is told of it."""
     b = stored.bucket
     return BucketRef(
-        version, stored.path, b.offset, b.length, b.start, b.end, stored.batch, stored.watermark, b.checksum
+        version, stored.path, b.offset, b.length, b.start, b.end, stored.batch, stored.watermark, b.checksum, b.body
     )
 
 

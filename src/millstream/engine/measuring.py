@@ -91,7 +91,7 @@ def _cells(home: Home, registry: Registry, one: Stored, member: str) -> tuple[bu
     position = group.position.get(member)
     if position is None or b.lost is not None:
         return None
-    data = home.open(one.path).checked(b.offset, b.length, b.checksum)
+    data = home.open(one.path).checked(b.offset, b.body or b.length, b.checksum)
     cells = bucket.decode(data, len(group.version.measures))
     return cells, np.flatnonzero(group.labels[position][cells.label] & (cells.rows > 0))
 

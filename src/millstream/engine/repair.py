@@ -9,6 +9,7 @@ the fire goes on without it.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from millstream.model.plan import BatchResult, Bucket, BucketFile, Damage, Recip
 from millstream.runtime.damage import read_cells
 from millstream.runtime.faults import disk_fault
 from millstream.runtime.fire import BucketRef
-from millstream.runtime.home import Home
+from millstream.runtime.home import GROUPS, Home
 from millstream.runtime.worker import IngestTask, load_group
 from millstream.sources.recipes import splits_from
 from millstream.sources.splits import Split
@@ -66,10 +67,48 @@ class Repair:
         self._ingest = ingest
         self._pipelines = pipelines
         self._tries: Counter[str] = Counter()
+        # One batch is ingested again at a time: what a failed try leaves behind is known by its batch.
+        self._lock = threading.Lock()
+        self._hopeless: set[str] = set()
         self.mended = Mended()
 
     def repair(self, damaged: Sequence[Damage]) -> None:
         """Mend what can be mended, and declare the rest lost. After it, every damage named is one or the other."""
+        with self._lock:
+            self._repair(damaged)
+
+    def mend(self, path: str, refs: Sequence[BucketRef]) -> bool:
+        """Make a file again that a reader needs: a group version, or the bucket file in which the buckets lie that an
+        answer is built from. False if that cannot be done."""
+        if path.startswith(GROUPS):
+            return self._registry.restore(path)
+        with self._lock:
+            found = None if path in self._hopeless else self._metastore.batch_of(path)
+            if found is None:
+                return False
+            wanted = {(ref.offset, ref.length, ref.checksum) for ref in refs if ref.path == path}
+            mended = self._mended(path, self._pipelines[found[0]], found[1], wanted)
+            if mended:
+                self.mended.rebuilt += 1
+            else:
+                self._hopeless.add(path)
+            return mended
+
+    def _mended(self, path: str, pipeline: Pipeline, batch: int, wanted: set[tuple[int, int, int | None]]) -> bool:
+        recipe = self._metastore.recipes(pipeline.stream.name, [batch]).get(batch)
+        if recipe is None:
+            return False
+        try:
+            made = self._again(pipeline, recipe, recipe.versions)
+        except NotRebuilt:
+            return False
+        same = [f for f in made if wanted <= {(b.offset, b.length, b.checksum) for b in f.buckets}]
+        if same:
+            self._home.exchange(path, same[0].path)
+        self._home.remove([file.path for file in made])
+        return bool(same)
+
+    def _repair(self, damaged: Sequence[Damage]) -> None:
         for damage in damaged:
             if damage.offset is None and not self._registry.restore(damage.path):
                 self._lose_version(damage)
@@ -106,6 +145,7 @@ class Repair:
                 if self._exchanged(path, stored, made):
                     return
                 _check_writer(recipes[batch])
+                stored = self._own_buckets(pipeline, batch)
                 chosen = _same_buckets(made, stored)
             else:
                 versions = [self._registry.path(b.group, b.version) for b in (s.bucket for s in bad)]
@@ -150,6 +190,13 @@ class Repair:
                 self._home.exchange(path, file.path)
                 return True
         return False
+
+    def _own_buckets(self, pipeline: Pipeline, batch: int) -> list[Stored]:
+        """All buckets of a batch that can still be read: without the bytes to compare, nobody can tell which task wrote
+        which file, so that all files of the batch are exchanged."""
+        stored = [s for s in pipeline.buckets.of_batch(batch) if s.bucket.lost is None]
+        own = {path for path in {s.path for s in stored} if not self._metastore.origins(path)}
+        return [s for s in stored if s.path in own]
 
     def _uncompacted(self, made: Sequence[BucketFile], bad: Sequence[Stored]) -> list[BucketFile]:
         """Of rebuilt files, the buckets that the compacted ones were merged of: those of batches that were on time."""
@@ -205,13 +252,14 @@ def _on_time(file: BucketFile, bucket: Bucket) -> bool:
 
 
 def _same_buckets(made: Sequence[BucketFile], stored: Iterable[Stored]) -> list[BucketFile]:
-    """The rebuilt file that has the same buckets, though not the same bytes; it must be the only one."""
-    cells = {_key(s.bucket): s.bucket.cells for s in stored}
-    same = [f for f in made if cells.items() <= {_key(b): b.cells for b in f.buckets}.items()]
-    if len(same) != 1:
+    """The rebuilt files with the same buckets, though not the same bytes."""
+    wanted = Counter((_key(s.bucket), s.bucket.cells) for s in stored)
+    keys = {key for key, _ in wanted}
+    chosen = [replace(file, buckets=tuple(b for b in file.buckets if _key(b) in keys)) for file in made]
+    if wanted != Counter((_key(b), b.cells) for file in chosen for b in file.buckets):
         raise NotRebuilt("its batch gives something else when it is ingested again")
-    return [replace(same[0], buckets=tuple(b for b in same[0].buckets if _key(b) in cells))]
+    return [file for file in chosen if file.buckets]
 
 
 def _reference(file: BucketFile, b: Bucket) -> BucketRef:
-    return BucketRef(0, file.path, b.offset, b.length, b.start, b.end, file.batch, file.watermark, b.checksum)
+    return BucketRef(0, file.path, b.offset, b.length, b.start, b.end, file.batch, file.watermark, b.checksum, b.body)

@@ -34,10 +34,12 @@ class Bucket:
     offset: int
     length: int
     cells: int
-    # Of these bytes; None for buckets of versions that made none.
+    # Of the first ``body`` bytes, or of all; None for buckets of versions that made none.
     checksum: int | None = None
     # Why the bytes are gone for good; windows that would read them are answered without, and say so.
     lost: str | None = None
+    # Bytes before the index of rows; None: there is no index.
+    body: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from millstream.kernels import bucket
 from millstream.kernels.answering import Fired
 from millstream.kernels.answers import Part, Range
 from millstream.kernels.bucket import Cells
+from millstream.kernels.checksum import Altered
 from millstream.kernels.group import Group
 from millstream.kernels.stack import slice_id
 from millstream.model.plan import Damage
@@ -61,9 +62,15 @@ Window = tuple[str, int, int]
 
 def read_cells(home: Home, ref: BucketRef, group: Group, *, index: bool = False) -> Cells:
     """A bucket's cells, verified; DamagedFile if they are not what was written."""
-    data = home.open(ref.path).checked(ref.offset, ref.length, ref.checksum)
+    file = home.open(ref.path)
+    body = ref.length if ref.body is None else ref.body
+    data = file.checked(ref.offset, body, ref.checksum)
+    if index and body < ref.length:
+        data = file.slice(ref.offset, ref.length)
     try:
         return bucket.decode(data, len(group.version.measures), index=index)
+    except Altered:
+        raise DamagedFile(ref.path, "is altered: the checksum of an index is another one") from None
     except (pa.ArrowException, OSError, KeyError, IndexError, ValueError) as error:
         if ref.checksum is not None:
             raise  # these are the bytes that were written
@@ -84,7 +91,7 @@ def find_damage(home: Home, versions: Sequence[str], buckets: Iterable[BucketRef
             if ref.version in groups:
                 read_cells(home, ref, groups[ref.version])
             else:
-                home.open(ref.path).checked(ref.offset, ref.length, ref.checksum)
+                home.open(ref.path).checked(ref.offset, ref.body or ref.length, ref.checksum)
         except DamagedFile as error:
             found.append(Damage(ref.path, ref.offset, error.reason))
     return found

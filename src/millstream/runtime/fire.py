@@ -48,6 +48,7 @@ class BucketRef:
     batch: int
     watermark: int | None
     checksum: int | None = None
+    body: int | None = None
 
 
 @dataclass(frozen=True)

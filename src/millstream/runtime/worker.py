@@ -280,9 +280,10 @@ def _write_buckets(work: _Work) -> tuple[BucketFile, ...]:
         cells = merge(parts, version.measures)
         if cells.index is not None:
             cells = replace(cells, place=place, rows_checksum=rows_checksum)
-        encoded = bucket.encode(cells)
-        where = (position, len(encoded), len(cells), checksum(encoded))
-        buckets.append(Bucket(version.group, version.version, start, end, *where))
+        encoded, body = bucket.encode_apart(cells)
+        where = (position, len(encoded), len(cells), checksum(encoded.slice(0, body)))
+        apart = None if body == len(encoded) else body
+        buckets.append(Bucket(version.group, version.version, start, end, *where, body=apart))
         data.append(encoded)
         position += len(encoded)
     if not buckets:
