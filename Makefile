@@ -6,11 +6,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 # Random workloads of `make oracle`; CI runs the default of the test itself.
 N ?= 200
+# How long `make chaos` goes on; SEED repeats the runs of one seed.
+MINUTES ?= 30
+SEED ?=
 # Options handed to `millstream demo`, for example ARGS="--queries 500 --rate 1000000".
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format oracle bench bench-scale bench-joins clean
+.PHONY: help setup demo test check format oracle chaos bench bench-scale bench-joins clean
 
 help:  ## show this list
 	@echo "Millstream: make targets"
@@ -18,7 +21,7 @@ help:  ## show this list
 
 setup: $(STAMP)  ## build .venv with the package and its pinned dependencies in it
 
-$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh scripts/postgres.sh
 	@PYTHON="$(PYTHON)" sh scripts/setup.sh "$(VENV)"
 	@touch $@
 
@@ -40,6 +43,9 @@ format: $(STAMP)  ## rewrite the sources in the common format
 
 oracle: $(STAMP)  ## N random workloads against plain Spark (make oracle N=1000)
 	ORACLE_RUNS=$(N) $(BIN)/python -m pytest tests/oracle -q
+
+chaos: $(STAMP)  ## kill an engine at random until the time is over, compare every answer (make chaos MINUTES=30)
+	PYTHONPATH=src:. $(BIN)/python -m tests.chaos.run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 bench-scale: $(STAMP) $(VENV)/.bench-done  ## throughput and deployment latency at 1 to 1000 queries, beside plain Spark
 	$(BIN)/millstream bench scale $(ARGS)

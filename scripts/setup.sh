@@ -38,13 +38,19 @@ if [ ! -x "$venv/bin/python" ]; then
 fi
 
 say "installing Millstream and its dependencies (Spark is 400 MB; a minute or two the first time)"
-install --editable ".[dev]"
+install --editable ".[dev,postgres]"
 
 if has_java; then
     say "using the Java of this machine"
 else
     say "no Java 17 or later found; installing one as a wheel into $venv"
     install --editable ".[java]"
+fi
+
+if server=$(sh scripts/postgres.sh "$venv/bin/python"); then
+    say "using the PostgreSQL server in $server for the tests"
+else
+    say "tests that need PostgreSQL will fail; set MILLSTREAM_WITHOUT_POSTGRES=1 to leave them out"
 fi
 
 say "done; the command is $venv/bin/millstream"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from millstream.runtime.java import ensure_java, ensure_python
+from tests.support.postgres import OPT_OUT, Server, Unavailable, running_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +57,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """The PostgreSQL server that all tests share. Tests that need it fail where it cannot be had, so that nobody takes
+    their silence for success; who wants to do without it says so."""
+    if os.environ.get(OPT_OUT):
+        pytest.skip(f"{OPT_OUT} is set")
+    try:
+        with running_server() as server:
+            yield server
+    except Unavailable as error:
+        pytest.fail(f"no PostgreSQL server for the tests: {error}", pytrace=False)
 
 
 @pytest.fixture

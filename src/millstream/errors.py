@@ -26,6 +26,8 @@ CODES: dict[str, str] = {
     "DUPLICATE_QUERY": "a query of that id exists already",
     "UNKNOWN_QUERY": "no query of that id",
     "QUERY_DELETED": "the query was deleted before",
+    "LIMIT_EXCEEDED": "a query, or all queries of an owner, would take more than a limit allows",
+    "QUARANTINED": "a micro-batch or a fire that fails passed without this query, which was stopped",
     "BAD_REQUEST": "a request whose body or parameters are wrong",
     "BAD_CURSOR": "a cursor that no answer of this query has given out",
     "BAD_FILE": "a file that is unreadable, truncated or of another schema",
@@ -36,6 +38,8 @@ CODES: dict[str, str] = {
     "BAD_SESSION": "a Spark session with settings the engine cannot work with",
     "HOME_IN_USE": "another engine runs on this home directory",
     "FENCED": "another engine has taken over this home directory",
+    "METASTORE_AWAY": "the database of the metastore does not answer",
+    "METASTORE_STALE": "the database of the metastore has lost committed transactions",
     "REPLAY_MISMATCH": "Spark planned a batch again with other offsets than the first time",
     "NOT_RUNNING": "no engine answers at this address",
     "STREAM_STOPPED": "the stream's pipeline has stopped with an error",
@@ -114,6 +118,11 @@ class MillstreamError(Exception):
         return "\n".join(lines)
 
 
+def reason_for(error: BaseException) -> str:
+    """An error in one line, as a query that is stopped for it keeps it."""
+    return f"{error.code if isinstance(error, MillstreamError) else type(error).__name__}: {error}"
+
+
 def _rebuild(cls: type[MillstreamError], code: str, message: str, fields: dict[str, Any]) -> MillstreamError:
     return cls(code, message, **fields)
 
@@ -132,6 +141,10 @@ class CatalogError(MillstreamError):
 
 class SourceError(MillstreamError):
     """Input that cannot be read as the stream's definition says."""
+
+
+class EvaluationError(MillstreamError):
+    """Expressions of a query that take more than they may."""
 
 
 class EngineError(MillstreamError):

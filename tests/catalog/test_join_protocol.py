@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.catalog.builders import ADS, SECOND, STREAM, new, new_join, result, stream
+from tests.support.postgres import Server
 
 from millstream.catalog import batches
 from millstream.catalog.metastore import END_OF_TIME, START_OF_TIME, Change, Fire, Metastore, joined_stream
@@ -64,10 +65,13 @@ class JoinProtocol(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(batches, "PRUNE_EVERY", 1)
         self.directory = tempfile.TemporaryDirectory()
-        self.url = f"sqlite:///{Path(self.directory.name) / 'metastore.db'}"
+        self.url = self.empty_database()
         self.stores = [Metastore.open(self.url, holder="first")]
         self.pasts = {STREAM: Past(), ADS: Past()}
         self.lives: dict[str, Life] = {}
+
+    def empty_database(self) -> str:
+        return f"sqlite:///{Path(self.directory.name) / 'metastore.db'}"
 
     def teardown(self) -> None:
         for store in self.stores:
@@ -237,3 +241,20 @@ class JoinProtocol(RuleBasedStateMachine):
 
 TestJoinProtocol = JoinProtocol.TestCase
 TestJoinProtocol.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+class JoinProtocolOnPostgres(JoinProtocol):
+    server: Server
+
+    def empty_database(self) -> str:
+        return self.server.empty_database()
+
+
+@pytest.fixture
+def server(postgres: Server) -> None:
+    JoinProtocolOnPostgres.server = postgres
+
+
+# Fewer examples: what the rules say is tried out above, here whether the other database agrees.
+TestJoinProtocolOnPostgres = pytest.mark.usefixtures("server")(JoinProtocolOnPostgres.TestCase)
+TestJoinProtocolOnPostgres.settings = settings(max_examples=6, stateful_step_count=30, deadline=None)

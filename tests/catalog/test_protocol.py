@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.catalog.builders import SECOND, STREAM, answer_file, new, result, stream, unwindowed, windowed
+from tests.support.postgres import Server
 
 from millstream.catalog import batches
 from millstream.catalog.metastore import END_OF_TIME, START_OF_TIME, Change, Fire, Metastore
@@ -42,7 +43,7 @@ class Protocol(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(batches, "PRUNE_EVERY", 1)
         self.directory = tempfile.TemporaryDirectory()
-        self.url = f"sqlite:///{Path(self.directory.name) / 'metastore.db'}"
+        self.url = self.empty_database()
         self.store = Metastore.open(self.url, holder="first")
         self.fenced: list[Metastore] = []
         self.marks: list[tuple[int, int]] = [(START_OF_TIME, START_OF_TIME)]
@@ -51,6 +52,9 @@ class Protocol(RuleBasedStateMachine):
         self.epoch = 0
         self.answers: list[tuple[str, int | None]] = []
         self.flushed = False
+
+    def empty_database(self) -> str:
+        return f"sqlite:///{Path(self.directory.name) / 'metastore.db'}"
 
     def teardown(self) -> None:
         for store in (*self.fenced, self.store):
@@ -262,3 +266,20 @@ class Protocol(RuleBasedStateMachine):
 
 TestProtocol = Protocol.TestCase
 TestProtocol.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+class ProtocolOnPostgres(Protocol):
+    server: Server
+
+    def empty_database(self) -> str:
+        return self.server.empty_database()
+
+
+@pytest.fixture
+def server(postgres: Server) -> None:
+    ProtocolOnPostgres.server = postgres
+
+
+# Fewer examples: what the rules say is tried out above, here whether the other database agrees.
+TestProtocolOnPostgres = pytest.mark.usefixtures("server")(ProtocolOnPostgres.TestCase)
+TestProtocolOnPostgres.settings = settings(max_examples=6, stateful_step_count=30, deadline=None)

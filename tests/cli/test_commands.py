@@ -12,6 +12,7 @@ import typer.main
 from tests.server.fake import FakeEngine
 from typer.testing import Result
 
+from millstream.cli import replay
 from millstream.cli.main import app
 
 Millstream = Callable[..., Result]
@@ -29,7 +30,9 @@ COMMANDS = commands(typer.main.get_command(app))
 
 def test_the_commands_are_these() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
+        "backup",
         "demo",
+        "restore",
         "start",
         "query create",
         "query list",
@@ -53,6 +56,12 @@ def test_every_command_has_help_and_json(millstream: Millstream, path: tuple[str
     result = millstream(*path, "-h")
     assert result.exit_code == 0
     assert "--json" in result.stdout
+
+
+def test_a_replay_tells_which_queries_were_stopped_on_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+    queries = {"good": {"windows_fired": 1, "answer_rows": 2}, "bad": {"answer_rows": 0, "stopped": "too many pairs"}}
+    replay._show({"queries": queries}, Path("answers"))
+    assert "stopped bad: too many pairs" in capsys.readouterr().out
 
 
 def test_stream_list_and_show(millstream: Millstream, engine: FakeEngine) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.postgres import Server
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +96,24 @@ def test_start_create_watch_delete_stop(game: Path) -> None:
     assert "streams: purchases" in output
     assert not (home / "engine.json").exists()
     assert call("status", *at).returncode == 3
+
+
+def test_start_with_the_metastore_in_postgres(game: Path, postgres: Server) -> None:
+    url = postgres.new_database()
+    game.write_text(f"{game.read_text()}settings:\n  metastore_url: {url.replace('+psycopg', '')}\n")
+    started = call("start", str(game), "--seconds", "0", "--json")
+    assert (started.returncode, json.loads(started.stdout)["streams"]) == (0, ["purchases"]), started
+    home = game.parent / "home"
+    assert not (home / "metastore.db").exists()
+    copied = call("backup", str(home), str(game.parent / "copy"), "--metastore-url", url)
+    assert copied.stdout.startswith("backed up"), copied
+    database = url.rpartition("/")[2]
+    assert postgres.sql("SELECT name FROM millstream_streams", database) == "purchases\n"
+    postgres.sql("UPDATE millstream_engine SET schema_version = 1000", database)
+    refused = call("start", str(game), "--seconds", "0")
+    assert refused.returncode == 1
+    assert "BAD_FILE: the metastore has schema version 1000, written by a newer Millstream" in refused.stderr
+    assert postgres.sql("SELECT incarnation, schema_version FROM millstream_engine", database) == "1|1000\n"
 
 
 def test_demo_without_a_terminal(tmp_path: Path) -> None:

@@ -121,7 +121,8 @@ class Small:
         self.spark = InProcess()
         self.folder = folder
         self.tasks = tasks
-        self.core = Core(Home(str(home), durable=False), self.spark)  # type: ignore[arg-type]
+        # Nobody waits for a metastore on a full disk.
+        self.core = Core(Home(str(home), durable=False), self.spark, metastore_wait=0.0)  # type: ignore[arg-type]
         for name in streams or (PURCHASES,):
             if name not in self.core.pipelines:
                 self.core.add_stream(stream(name))

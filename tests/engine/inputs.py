@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 TENTH = 100_000
+HOUR = 3_600_000_000
 SCHEMA = "gem_pack INT, price BIGINT, time TIMESTAMP"
 
 

@@ -192,7 +192,7 @@ def test_a_compacted_file_is_rebuilt_from_all_its_batches(small: Small, home: Pa
         small.batch(number)
     small.core.fire_all()
     (compacted,) = [path for path in small.paths("buckets") if "compact" in path]
-    small.core.tidy(10**15)
+    small.core.tidy(10**15, 10**15)
     damage(home, compacted)
     kept._stacks.clear()
     for number in (2, 3):
@@ -229,12 +229,12 @@ def test_recipes_go_with_their_buckets(small: Small) -> None:
     for number in range(3):
         small.batch(number)
     small.core.fire_all()
-    small.core.tidy(10**15)
+    small.core.tidy(10**15, 10**15)
     assert set(small.core.metastore.recipes(PURCHASES, [0])) == {0}, "a compacted file came from it"
     for number in range(3, 9):
         small.batch(number)
     small.core.fire_all()
-    small.core.tidy(10**15)
+    small.core.tidy(10**15, 10**15)
     assert set(small.core.metastore.recipes(PURCHASES, [0, 8])) == {8}
 
 

@@ -29,7 +29,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 def test_a_full_disk_is_waited_for(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.runtime.faults.LONGEST_WAIT", 0.5)
+    monkeypatch.setattr("millstream.runtime.disk.LONGEST_WAIT", 0.5)
     begun: list[Running] = []
     begin = Running._begin
     monkeypatch.setattr(Running, "_begin", lambda self: (begun.append(self), begin(self))[1])

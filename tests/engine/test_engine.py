@@ -22,7 +22,7 @@ from millstream import (
     QueryRequest,
 )
 
-from .inputs import SCHEMA, drop_file, purchases
+from .inputs import HOUR, SCHEMA, drop_file, purchases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -249,6 +249,12 @@ def test_files_that_cannot_be_read_are_dead_letters_and_stop_nobody(
         "nonsense",
         "schema",
     }
+    engine._core.tidy(retention=HOUR, dead_letters=HOUR)
+    assert list((engine.home / "dead" / "purchases").iterdir())
+    engine._core.tidy(retention=HOUR, dead_letters=-HOUR)
+    assert not list((engine.home / "dead" / "purchases").iterdir())
+    assert engine._core.metastore.dead_letters("purchases") == []
+    assert engine.stream("purchases").rejected_rows == 3, "they stay counted"
 
 
 def test_rows_without_event_time_or_too_far_ahead_are_dead_letters(start: Callable[[], Engine], tmp_path: Path) -> None:
@@ -372,7 +378,7 @@ def test_a_cursor_older_than_what_is_kept_is_refused(start: Callable[[], Engine]
     drop_file(folder, "a", purchases(0, 25))
     engine.await_idle()
     page = query.read()
-    engine._core.tidy(retention=-10_000_000)
+    engine._core.tidy(retention=-10_000_000, dead_letters=HOUR)
     assert list(query.read(page.cursor).answers) == []
     with pytest.raises(MillstreamError, match="no longer kept"):
         query.read("1.0")

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+import millstream
 from millstream import Answer, Engine, MillstreamError, ParquetFiles
 from millstream.engine import answers as answer_log
 
-from .inputs import SCHEMA, drop_file, purchases
+from .inputs import HOUR, SCHEMA, drop_file, purchases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -256,7 +257,7 @@ def test_an_answer_is_read_in_pages_by_any_engine_and_keeps_its_buckets(
     assert {a.total_rows for a in pages if a.window_end == pages[0].window_end} == {whole_rows(whole, 1.0)}
     # Later batches bring the frontier forward: nobody but the unread answer needs the first batch's buckets any more.
     live.feed(range(25, 55), range(25, 55))
-    live.engine._core.tidy(retention=3_600_000_000)
+    live.engine._core.tidy(retention=HOUR, dead_letters=HOUR)
     engine = live.restart()
     pages += list(engine.query("rows").read(cursor, limit=1).answers)
     cursor = pages[-1].cursor
@@ -283,12 +284,12 @@ def test_buckets_of_unread_answers_go_when_the_answers_expire(live: Live) -> Non
     before = buckets(live.home)
     assert before
     live.feed(range(25, 55), range(25, 55))
-    live.engine._core.tidy(retention=3_600_000_000)
+    live.engine._core.tidy(retention=HOUR, dead_letters=HOUR)
     assert before <= buckets(live.home)
     assert live.rows("rows")
     query.delete()
     live.engine.await_idle()
-    live.engine._core.tidy(retention=-10_000_000)
+    live.engine._core.tidy(retention=-10_000_000, dead_letters=HOUR)
     assert not buckets(live.home)
     assert not list((live.home / "answers").iterdir())
     named = live.engine._core.metastore.referenced_files()
@@ -315,6 +316,22 @@ def test_a_join_of_too_many_pairs_fails_alone_with_its_reason(live: Live, plain:
     assert [r for r in live.rows("totals") if r[-1] < hour] == plain(TOTALS, range(MANY), range(MANY), closed=750)  # type: ignore[operator]
     assert live.ends("totals")[-3:] == [3601.0, 3602.0, 3603.0]
     assert live.engine.status().error is None
+
+
+def test_the_summary_of_a_replay_has_the_reason_of_a_query_that_was_stopped(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    drop_file(tmp_path / "purchases", "a", purchases(0, MANY))
+    drop_file(tmp_path / "ads", "a", ads(0, MANY))
+    wide = SOURCES.replace("'1 second'", "'1 hour'")
+    theta = f"{wide}SELECT COUNT(*) AS n FROM p JOIN a ON p.w = a.w AND p.price > a.cost GROUP BY p.w"
+    streams = {n: {"path": str(tmp_path / n), "time": "time", "lateness": "0 seconds"} for n in ("purchases", "ads")}
+    queries = [{"id": "theta", "sql": theta}, {"id": "totals", "sql": TOTALS}]
+    spec = {"batch_rows": MANY, "streams": streams, "queries": queries}
+    found = millstream.replay(spec, tmp_path / "out", spark=spark)["queries"]
+    assert "more than the limit of 50000000" in found["theta"]["stopped"]
+    assert found["totals"]["answer_rows"] > 0
+    assert "stopped" not in found["totals"]
 
 
 DIFFERING = SOURCES.replace("'1 second'", "'2 seconds'", 1)

@@ -11,7 +11,7 @@ import pytest
 from millstream.engine.changelog import Changelog, Sealed
 from millstream.engine.registry import NewRequest
 from millstream.errors import EngineError
-from millstream.runtime.faults import disk_fault
+from millstream.runtime.disk import disk_fault
 
 from .disks import PAGE, filled, small_disk
 from .inprocess import PURCHASES, Small, expected, sums
@@ -65,7 +65,7 @@ def test_wherever_space_ends_everything_goes_on_when_it_is_back(small: Small, di
 
 
 def test_a_create_without_space_is_refused_with_its_code_and_can_be_repeated(small: Small, disk: Path) -> None:
-    changelog = Changelog(small.core.registry, 0.0, 1)
+    changelog = Changelog(small.core.registry, 0.0, 1, small.core.metastore.outage)
 
     def create(id: str) -> Future[Sealed]:
         return changelog.submit([request(small, id)])[0]

@@ -153,3 +153,22 @@ def test_a_replay_of_a_batch_with_other_files_stops_the_stream(spark: SparkSessi
             time.sleep(0.1)
         assert "other offsets" in (engine.stream("purchases").error or "")
         assert engine.stream("purchases").rows == 25
+
+
+def test_a_first_batch_that_was_never_planned_leaves_nothing_in_the_way(
+    spark: SparkSession, home: Path, tmp_path: Path
+) -> None:
+    """Stopped or killed while Spark writes the offsets of batch 0, half a file stays, with which Spark itself would not
+    start."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    with Engine(home=home, spark=spark) as engine:
+        engine.create_stream("purchases", ParquetFiles(str(folder), schema=SCHEMA), time="time")
+    offsets = home / "checkpoints" / "purchases" / "offsets"
+    offsets.mkdir(parents=True, exist_ok=True)
+    assert not [path for path in offsets.iterdir() if path.name.isdigit()]
+    (offsets / ".0.4a41d0c9-5bd3-4f35-8f0b-1c53ee4b57b5.tmp").write_text("v1\n")
+    drop_file(folder, "a", purchases(0, 25))
+    with Engine(home=home, spark=spark) as engine:
+        engine.await_idle()
+        assert engine.stream("purchases").rows == 25

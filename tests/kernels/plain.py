@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millstream.kernels.batch import Batch
+from millstream.kernels.batch import Batch, Evaluates
 from millstream.kernels.evaluate import Evaluated
 from millstream.model.expression import Column, Expression
 from millstream.model.group import GroupVersion, Measure, Member, measures_of
@@ -31,9 +31,9 @@ class ColumnsOnly:
         return [Evaluated(table.column(e.name).combine_chunks(), None) for e in expressions]  # type: ignore[union-attr]
 
 
-def batch_of(table: pa.Table, time: str = "time") -> Batch:
+def batch_of(table: pa.Table, time: str = "time", evaluator: Evaluates | None = None) -> Batch:
     times = np.asarray(table.column(time).combine_chunks().cast(pa.int64()))
-    return Batch(table, times, ColumnsOnly())
+    return Batch(table, times, evaluator or ColumnsOnly())
 
 
 def version_of(members: Sequence[Member], keys: tuple[Expression, ...] | None, version: int = 1) -> GroupVersion:

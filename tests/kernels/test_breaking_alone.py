@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from millstream.config import Limits
 from millstream.kernels.answering import Due
 from millstream.kernels.batch import Batch
 from millstream.kernels.evaluate import Evaluated, Evaluator
@@ -73,3 +74,23 @@ def test_in_fire_the_shape_is_run_query_by_query() -> None:
     fired = fire(due, [Piece(group, 0, 10, None, found.cells)], TIMESTAMP, Breaking())
     assert fired.broken == {"bad": "MemoryError: no memory for 666"}
     assert [(r.query, r.rows) for part in fired.parts for r in part.ranges] == [("good", 1)]
+
+
+def test_answers_and_windows_that_are_too_large_stop_their_queries_alone() -> None:
+    above = Call("GreaterThan", (Column("#a0", LONG), Literal(2, LONG)), BOOLEAN)
+    members = [member("small", PRICE, above), member("large", PRICE)]
+    group = Group(version_of(members, (PRICE,)))
+    (found,) = slice_cells(group, batch(Evaluator()), None, Tally())
+    due = [Due(m, -100, 100, None) for m in members]
+    pieces = [Piece(group, 0, 10, None, found.cells)]
+
+    def fired(limits: Limits) -> tuple[dict[str, str], list[tuple[str, int]]]:
+        result = fire(due, pieces, TIMESTAMP, Evaluator(), (), limits)
+        assert result.groups == {"small": 3, "large": 3}
+        return result.broken, [(r.query, r.rows) for part in result.parts for r in part.ranges]
+
+    assert fired(Limits(query_answer_rows=3, query_groups=3)) == ({}, [("small", 1), ("large", 3)])
+    message = "LIMIT_EXCEEDED: a window has 3 answer rows, more than the 2 of the setting query_answer_rows"
+    assert fired(Limits(query_answer_rows=2)) == ({"large": message}, [("small", 1)])
+    message = "LIMIT_EXCEEDED: a window has 3 groups, more than the 2 of the setting query_groups"
+    assert fired(Limits(query_groups=2)) == ({"small": message, "large": message}, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -52,12 +53,19 @@ def _rows(rng: random.Random, count: int) -> pa.Table:
 def _tree(rng: random.Random, legs: int) -> Tree:
     tree: Tree = 0
     for leg in range(1, legs):
-        kind = rng.choice(["inner", "inner", "left", "right", "full", "semi", "anti"] if leg == legs - 1 else ["inner"])
+        kinds = ["inner", "inner", "left", "right", "full"] + (["semi", "anti"] if leg == legs - 1 else ["inner"] * 3)
+        kind = rng.choice(kinds)
         other = rng.randrange(leg)
         name = rng.choice(["k", "g"])
         residual = None
         if rng.random() < 0.3:
             residual = Call("LessThan", (of(other, "v"), of(leg, "v")), BOOLEAN)
+        if rng.random() < 0.3:
+            # Of one leg alone, and in two parts.
+            parts = [Call("LessThan", (of(other, "v"), Literal(rng.randrange(9, 20), LONG)), BOOLEAN)]
+            parts.append(Call("IsNotNull", (of(other, "s"),), BOOLEAN))
+            parts += [] if residual is None else [residual]
+            residual = reduce(lambda one, two: Call("And", (one, two), BOOLEAN), parts)
         tree = JoinNode(kind, tree, leg, ((of(other, name), of(leg, name)),), residual)
     return tree
 
@@ -103,8 +111,9 @@ def _groups(queries: Sequence[JoinQuery], leg: int) -> Group:
 def _source(rng: random.Random, group: Group, table: pa.Table, kept: bool) -> LegSource:
     pieces = []
     for first in range(0, table.num_rows, max(1, table.num_rows // 2 + 1)):
-        batch = batch_of(table.slice(first, table.num_rows // 2 + 1))
+        batch = batch_of(table.slice(first, table.num_rows // 2 + 1), evaluator=EVALUATOR)
         found = slice_cells(group, batch, None, Tally())
+        assert not batch.broken
         pieces += [Piece(group, one.start, one.end, None, one.cells) for one in found]
     if not kept or not can_keep(group, 100, 1 << 20):
         return LegSource((), tuple(pieces))

@@ -55,6 +55,8 @@ def _about_query(query: Case, expected: Expected, out: Path, summary: dict[str, 
         return ["summary.json does not name the query"]
     if entry.get("error"):
         return [f"refused: {entry['error']}"]
+    if entry.get("stopped"):
+        return [f"stopped on the way: {entry['stopped']}"]
     path = out / f"{query.id}.parquet"
     if not path.exists():
         return [f"no file {path.name}"]

@@ -1,85 +1,91 @@
-"""Faults of the disk are told apart from everything else, however far they have travelled."""
+"""Whom a failed job may be blamed on: texts as Spark gives them, and plain exceptions."""
 
 from __future__ import annotations
 
-import errno
-import sqlite3
-
 import pytest
-from sqlalchemy.exc import OperationalError
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException, PythonException
 
-from millstream.errors import EngineError
-from millstream.runtime.faults import LONGEST_WAIT, Backoff, disk_fault, faults_told
+from millstream.errors import EngineError, SourceError
+from millstream.runtime.faults import LONGEST_REASON, may_be_a_query, reason_of
 
-TASK = """An error occurred while calling o42.collectToPython.
-: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 7.0 failed 3 times
-Traceback (most recent call last):
-  File "worker.py", line 300, in _write_buckets
-OSError: [Errno 28] No space left on device: '/data/home/buckets/purchases/7-0123456789ab.bucket'
-"""
+STAGE = "Job aborted due to stage failure: Task 0 in stage 7.0 failed 3 times, most recent failure: Lost task 0.2: "
+DIED = STAGE + "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).\n\tat org.apache.Spark"
 
 
-def wrapped(cause: BaseException) -> RuntimeError:
-    error = RuntimeError("the job failed")
-    error.__cause__ = cause
-    return error
+def raised(last: str, before: str = "") -> str:
+    """The text of a job whose Python ended with this line."""
+    frames = '  File "/lib/kernels/ingest.py", line 10, in run\n    cells = make()\n'
+    trace = f"{before}Traceback (most recent call last):\n{frames}{last}\n"
+    return f"{STAGE}org.apache.spark.api.python.PythonException: {trace}\n\tat org.apache.spark.Executor.run(1)"
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "message"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device", "/d/x"), "NO_SPACE", "no space left on /d/x"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), "NO_SPACE", "the disk quota is used up on /home"),
-        (OSError(errno.EIO, "Input/output error", "/d/x"), "DISK_ERROR", "an input/output error on /d/x"),
-        (OSError(errno.EROFS, "Read-only file system"), "DISK_ERROR", "a read-only file system on /home"),
-        (RuntimeError(TASK), "NO_SPACE", "no space left on /data/home/buckets/purchases/7-0123456789ab.bucket"),
-        (RuntimeError("java.io.IOException: No space left on device"), "NO_SPACE", "no space left on /home"),
-        (
-            OperationalError("INSERT …", {}, sqlite3.OperationalError("database or disk is full")),
-            "NO_SPACE",
-            "no space left on /home",
-        ),
-        (
-            wrapped(OperationalError("COMMIT", {}, sqlite3.OperationalError("disk I/O error"))),
-            "DISK_ERROR",
-            "an input/output error on /home",
-        ),
-    ],
-)
-def test_a_fault_of_the_disk_is_found(error: Exception, code: str, message: str) -> None:
-    fault = disk_fault(error, "/home")
-    assert fault is not None
-    assert (fault.code, fault.message) == (code, message)
-    with pytest.raises(EngineError) as raised, faults_told("/home"):
-        raise error
-    assert raised.value.code == code
+CHAIN = raised("ValueError: first").partition("PythonException: ")[2].partition("\n\n\tat")[0]
+
+BLAMED = {
+    "a worker died": (DIED, "a worker process that died"),
+    "an executor is lost": (STAGE + "ExecutorLostFailure (executor 1 exited)", "a worker process that died"),
+    "memory": (raised("MemoryError"), "MemoryError"),
+    "a kernel fails": (raised("ValueError: 7 is not 8"), "ValueError: 7 is not 8"),
+    "arrow": (raised("pyarrow.lib.ArrowInvalid: offset overflow"), "ArrowInvalid: offset overflow"),
+    "quotes the disk": (
+        raised("ValueError: OSError: [Errno 28] No space left on device"),
+        "ValueError: OSError: [Errno 28] No space left on device",
+    ),
+    "large results": (STAGE + "bigger than spark.driver.maxResultSize (1024.0 MiB)", None),
+}
+NOT_BLAMED = {
+    "disk full": raised("OSError: [Errno 28] No space left on device: '/home/buckets'"),
+    "disk full behind another": raised("OSError: [Errno 28] No space left", f"{CHAIN}\n\nDuring handling:\n\n"),
+    "file gone": raised("FileNotFoundError: [Errno 2] No such file or directory: 'x'"),
+    "our own": raised("millstream.errors.EngineError: the file is damaged"),
+    "spilling": raised("_duckdb.IOException: IO Error: No space left on device"),
+    "the context stops": "Job 4 cancelled because SparkContext was shut down",
+    "the source": STAGE + "java.io.FileNotFoundException: /data/x.parquet",
+}
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(errno.ENOENT, "No such file or directory", "/d/x"),
-        OSError("the disk is busy"),
-        ValueError("28"),
-        RuntimeError("OSError: [Errno 2] No such file or directory: '/d/28'"),
-        EngineError("FENCED", "another engine"),
-    ],
-)
-def test_other_errors_are_not_faults_of_the_disk(error: Exception) -> None:
-    assert disk_fault(error) is None
-    with pytest.raises(type(error)) as raised, faults_told("/home"):
-        raise error
-    assert raised.value is error
+@pytest.mark.parametrize("case", BLAMED)
+def test_jobs_that_a_query_may_be_to_blame_for(case: str) -> None:
+    text, told = BLAMED[case]
+    for error in (PySparkException(text), PythonException(text)):
+        assert may_be_a_query(error)
+        if told is not None:
+            assert reason_of(error) == told
 
 
-def test_tries_become_rarer_until_one_succeeds() -> None:
-    now = 100.0
-    backoff = Backoff(lambda: now)
-    assert backoff.due
-    waits = [backoff.failed() for _ in range(8)]
-    assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
-    assert not backoff.due
-    now += LONGEST_WAIT
-    assert backoff.due
-    backoff.succeeded()
-    assert backoff.failed() == 1
+@pytest.mark.parametrize("case", NOT_BLAMED)
+def test_jobs_that_no_query_is_to_blame_for(case: str) -> None:
+    assert not may_be_a_query(PySparkException(NOT_BLAMED[case]))
+
+
+def test_plain_exceptions() -> None:
+    assert may_be_a_query(MemoryError("no memory"))
+    assert may_be_a_query(ValueError("a kernel"))
+    for error in (
+        OSError(28, "No space left on device"),
+        ConnectionRefusedError("the JVM is gone"),
+        Py4JNetworkError("Answer from Java side is empty"),
+        EngineError("NOT_RUNNING", "the engine is stopping"),
+        SourceError("BAD_FILE", "unreadable"),
+        KeyboardInterrupt(),
+    ):
+        assert not may_be_a_query(error)
+
+
+class Gone(PySparkException):
+    """Its text has to come from a JVM that is gone."""
+
+    def __str__(self) -> str:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+def test_an_error_whose_text_is_lost_is_held_against_nobody() -> None:
+    assert not may_be_a_query(Gone("x"))
+    assert reason_of(Gone("x")) == "Gone"
+
+
+def test_reasons_are_one_short_line() -> None:
+    assert reason_of(ValueError("first\nsecond")) == "ValueError: first"
+    assert reason_of(MemoryError()) == "MemoryError"
+    assert len(reason_of(ValueError("x" * 1000))) == LONGEST_REASON

@@ -13,6 +13,7 @@ from millstream.catalog.frontier import end_deleting, stop_broken
 from millstream.catalog.legs import brought, lowest_frontier
 from millstream.catalog.records import DELETING, END_OF_TIME, LIVE, START_OF_TIME
 from millstream.catalog.statements import add_counters
+from millstream.catalog.trials import prune_trials
 from millstream.errors import CatalogError, EngineError
 from millstream.model.plan import BatchResult, IngestPlan
 
@@ -199,6 +200,7 @@ def _prune(tx: Transaction, stream: str, batch: int, step: int) -> None:
     """Forget old plans, and closings before this one that lie below the frontier of every query: no window that still
     fires ends there."""
     tx.connection.execute(delete(t.plans).where(t.plans.c.stream == stream, t.plans.c.batch <= batch - KEEP_PLANS))
+    prune_trials(tx, stream, batch - KEEP_PLANS)
     live = (_q.stream == stream, _q.state.in_(LIVE), _q.windowed.is_(True))
     lowest = tx.connection.execute(select(func.min(_q.fired_to)).where(*live)).scalar()
     frontiers = [time for time in (lowest, lowest_frontier(tx, stream)) if time is not None]

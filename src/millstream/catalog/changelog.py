@@ -78,7 +78,7 @@ def read_cuts(text: str) -> dict[str, Cut]:
 
 
 def _write_epoch(tx: Transaction, cuts: Mapping[str, Cut]) -> None:
-    text = json.dumps({name: [c.first_batch, c.watermark, c.max_time] for name, c in cuts.items()})
+    text = json.dumps({name: [c.first_batch, c.watermark, c.max_time] for name, c in sorted(cuts.items())})
     tx.connection.execute(insert(t.epochs).values(number=tx.epoch, sealed_at=tx.now, cuts=text))
 
 

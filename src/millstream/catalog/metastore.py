@@ -12,9 +12,10 @@ from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, update
 
-from millstream.catalog import batches, changelog, files, frontier, legs, reading, repairs
+from millstream.catalog import batches, changelog, files, frontier, legs, reading, repairs, trials
 from millstream.catalog import tables as t
 from millstream.catalog.database import Database, look_into, take_over
+from millstream.catalog.outage import DEFAULT_LIMIT, Outage, every_method_repeats
 from millstream.catalog.records import (
     END_OF_TIME,
     FAILED,
@@ -33,6 +34,7 @@ from millstream.catalog.records import (
     Placement,
     QueryRecord,
     StreamState,
+    Trial,
     VersionPlace,
     is_joined,
     joined_stream,
@@ -62,6 +64,7 @@ __all__ = [
     "Placement",
     "QueryRecord",
     "StreamState",
+    "Trial",
     "VersionPlace",
     "is_joined",
     "joined_stream",
@@ -78,17 +81,24 @@ def wall_clock() -> int:
     return time.time_ns() // 1000
 
 
+@every_method_repeats
 class Metastore:
-    """The metastore of one engine. Safe to use from several threads; writers wait for one another."""
+    """The metastore of one engine. Safe to use from several threads; writers wait for one another.
+
+    While the database is away, every method waits for it: up to the limit, or as ``outage.waiting`` says.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._definitions = reading.Definitions()
 
     @classmethod
-    def open(cls, url: str, *, holder: str, clock: Callable[[], int] = wall_clock) -> Metastore:
-        """Take over the database at the URL. An engine that had it before is fenced off and can do nothing more."""
-        return cls(take_over(url, holder, clock))
+    def open(
+        cls, url: str, *, holder: str, clock: Callable[[], int] = wall_clock, limit: float = DEFAULT_LIMIT
+    ) -> Metastore:
+        """Take over the database at the URL. An engine that had it before is fenced off and can do nothing more.
+        ``limit``: seconds that users wait for a database that is away."""
+        return cls(take_over(url, holder, clock, limit))
 
     @classmethod
     def look_into(cls, url: str) -> Metastore:
@@ -99,13 +109,21 @@ class Metastore:
     def incarnation(self) -> int:
         return self._database.incarnation
 
+    @property
+    def outage(self) -> Outage:
+        return self._database.outage
+
+    def stop_waiting(self) -> None:
+        """From now on a database that is away is an error at once: the engine stops."""
+        self.outage.end()
+
     def close(self) -> None:
         self._database.close()
 
     # Streams
 
     def add_stream(self, stream: Stream) -> None:
-        with self._database.write() as tx:
+        with self._database.write("add_stream") as tx:
             names = list(tx.connection.execute(select(t.streams.c.name)).scalars())
             if stream.name in names:
                 raise CatalogError("DUPLICATE_STREAM", f"a stream {stream.name!r} exists already")
@@ -126,7 +144,7 @@ class Metastore:
     def seal(self, change: Change) -> Epoch:
         """Make the change the next epoch. A change that alters nothing gives the current one."""
         definitions = {create.id: codec.dumps(create.query) for create in change.creates}
-        with self._database.write() as tx:
+        with self._database.write("seal") as tx:
             epoch = changelog.seal(tx, change, definitions)
         for create in change.creates:
             if create.id not in epoch.same_as:
@@ -156,12 +174,19 @@ class Metastore:
     def expire_versions(self, stream: str) -> list[str]:
         """Forget group versions that nothing needs; the paths to remove, once running fires have ended. Thousands of
         creates leave thousands of them: they go in steps, between which others can write."""
-        with self._database.read() as tx:
-            old = reading.old_versions(tx, stream)
+        old = self.old_versions(stream)
         for first in range(0, len(old), FORGOTTEN_AT_ONCE):
-            with self._database.write() as tx:
-                reading.forget_versions(tx, stream, old[first : first + FORGOTTEN_AT_ONCE])
+            self.forget_versions(stream, old[first : first + FORGOTTEN_AT_ONCE])
         return [path for _, _, path in old if path]
+
+    def old_versions(self, stream: str) -> list[tuple[str, int, str]]:
+        """Group, version and path of group versions that nothing needs."""
+        with self._database.read() as tx:
+            return reading.old_versions(tx, stream)
+
+    def forget_versions(self, stream: str, versions: Sequence[tuple[str, int, str]]) -> None:
+        with self._database.write("forget_versions") as tx:
+            reading.forget_versions(tx, stream, versions)
 
     # Queries
 
@@ -184,7 +209,7 @@ class Metastore:
         """Stop a query for good, or a join by the name of one of its legs. It keeps its first reason; one that is gone
         already stays as it is."""
         query_id = query_of_member(query_id)
-        with self._database.write() as tx:
+        with self._database.write("set_failed") as tx:
             values = {"state": FAILED, "reason": reason, "ended_at": tx.now}
             live = (t.queries.c.id == query_id, t.queries.c.state.in_(LIVE))
             if not tx.connection.execute(update(t.queries).where(*live).values(**values)).rowcount:
@@ -192,7 +217,7 @@ class Metastore:
 
     def expire_history(self, before: int) -> list[str]:
         """Forget queries that ended and epochs sealed before a time; gives the ids of the queries."""
-        with self._database.write() as tx:
+        with self._database.write("expire_history") as tx:
             ids = reading.expire_history(tx, before)
         self._definitions.forget(ids)
         return ids
@@ -201,31 +226,51 @@ class Metastore:
 
     def plan_batch(self, stream: str, batch: int, offsets: str, clock: int) -> tuple[IngestPlan, bool]:
         """The plan of a batch and whether it was committed before. Called before every run of a batch, replays too."""
-        with self._database.write() as tx:
+        with self._database.write("plan_batch") as tx:
             return batches.plan_batch(tx, stream, batch, offsets, clock)
 
     def commit_batch(self, plan: IngestPlan, result: BatchResult, recipe: Recipe | None = None) -> int | None:
         """Record a batch that ran, and give the watermark after it. Doing so again has no effect."""
-        with self._database.write() as tx:
+        with self._database.write("commit_batch") as tx:
             if recipe is not None:
                 repairs.keep_recipe(tx, recipe)
             return batches.commit_batch(tx, plan, result)
 
+    def trials(self, stream: str, batch: int) -> list[Trial]:
+        """What was tried with a batch that failed, in order."""
+        with self._database.read() as tx:
+            return trials.of_batch(tx, stream, batch)
+
+    def begin_trial(self, plan: IngestPlan, left_out: Sequence[str], versions: Sequence[GroupVersionRef]) -> int:
+        """Write down a trial before it runs, with the group versions made for it; gives its number."""
+        with self._database.write("begin_trial") as tx:
+            return trials.begin(tx, plan, left_out, versions)
+
+    def end_trial(self, plan: IngestPlan, number: int, error: str | None) -> None:
+        """Write down how a trial went: without an error, it passed."""
+        with self._database.write("end_trial") as tx:
+            trials.end(tx, plan, number, error)
+
+    def forget_trials(self, stream: str, batch: int) -> None:
+        """Let the next attempt at a batch begin anew."""
+        with self._database.write("forget_trials") as tx:
+            trials.forget(tx, stream, batch)
+
     def flush_stream(self, stream: str) -> None:
         """Close all time of a finite stream, after its last batch. Doing so again has no effect."""
-        with self._database.write() as tx:
+        with self._database.write("flush_stream") as tx:
             batches.flush_stream(tx, stream)
 
     def advance_idle(self, stream: str, watermark: int) -> int | None:
         """Let the watermark of an idle stream follow others, and give it. No effect while a batch runs, after the end
         of the stream, or if it is that far already."""
-        with self._database.write() as tx:
+        with self._database.write("advance_idle") as tx:
             return batches.advance_idle(tx, stream, watermark)
 
     def save_figures(self, stream: str, figures: Figures) -> None:
         """Keep what was measured of a stream; nothing that was promised depends on it."""
         text = codec.dumps(figures)
-        with self._database.write() as tx:
+        with self._database.write("save_figures") as tx:
             tx.connection.execute(delete(t.statistics).where(t.statistics.c.stream == stream))
             tx.connection.execute(insert(t.statistics).values(stream=stream, figures=text))
 
@@ -256,7 +301,7 @@ class Metastore:
 
     def commit_fire(self, fire: Fire) -> None:
         """Publish a fire: all of it, or an error and nothing."""
-        with self._database.write() as tx:
+        with self._database.write("commit_fire") as tx:
             frontier.commit_fire(tx, fire)
 
     # Files
@@ -269,7 +314,7 @@ class Metastore:
     def drop_files(self, paths: Sequence[str]) -> list[str]:
         """Forget bucket and dead-letter files. Gives those to remove once running fires have ended; the others are kept
         for answers that refer to them, and ``expire_answers`` gives them when their time has come."""
-        with self._database.write() as tx:
+        with self._database.write("drop_files") as tx:
             return files.drop_files(tx, paths)
 
     def unreferred(self, paths: Sequence[str]) -> list[str]:
@@ -302,12 +347,12 @@ class Metastore:
 
     def exchange_buckets(self, replaced: Sequence[tuple[str, int]], made: Sequence[BucketFile]) -> None:
         """Put rebuilt buckets in the place of damaged ones."""
-        with self._database.write() as tx:
+        with self._database.write("exchange_buckets") as tx:
             repairs.exchange_buckets(tx, replaced, made)
 
     def lose_buckets(self, lost: Mapping[tuple[str, int], str]) -> None:
         """Note that the buckets at (path, offset) are lost for good, and why."""
-        with self._database.write() as tx:
+        with self._database.write("lose_buckets") as tx:
             repairs.lose_buckets(tx, lost)
 
     def batch_of(self, path: str) -> tuple[str, int] | None:
@@ -331,7 +376,7 @@ class Metastore:
 
     def expire_recipes(self) -> None:
         """Forget what no bucket file can need any more."""
-        with self._database.write() as tx:
+        with self._database.write("expire_recipes") as tx:
             repairs.expire_recipes(tx)
 
     def incomplete(self) -> dict[str, int]:
@@ -354,11 +399,11 @@ class Metastore:
     def expire_answers(self, *, before_seq: int | None = None, before_time: int | None = None) -> list[str]:
         """Forget answer files with a lower number, or committed before a time; the paths to remove, with those of
         bucket files that were kept for these answers alone."""
-        with self._database.write() as tx:
+        with self._database.write("expire_answers") as tx:
             return files.expire_answers(tx, before_seq, before_time)
 
     def save_cursor(self, name: str, value: str) -> None:
-        with self._database.write() as tx:
+        with self._database.write("save_cursor") as tx:
             known = update(t.cursors).where(t.cursors.c.name == name).values(value=value)
             if not tx.connection.execute(known).rowcount:
                 tx.connection.execute(insert(t.cursors).values(name=name, value=value))
@@ -371,7 +416,7 @@ class Metastore:
         return value
 
     def drop_cursor(self, name: str) -> None:
-        with self._database.write() as tx:
+        with self._database.write("drop_cursor") as tx:
             tx.connection.execute(delete(t.cursors).where(t.cursors.c.name == name))
 
 

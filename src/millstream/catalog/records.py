@@ -126,6 +126,17 @@ class VersionPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """An attempt at a batch that has failed before, without some queries. ``passed`` is None for one that was cut
+    short, which says nothing of any query."""
+
+    number: int
+    left_out: tuple[str, ...]
+    passed: bool | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """A running query, or a leg of a running join by its member's name, that the change moves to another group or
     slot."""

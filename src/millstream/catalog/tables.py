@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, Table, Text, UniqueConstraint
 
-# Raised with every change that an older Millstream would misread.
-SCHEMA_VERSION = 2
+# Raised with every change that an older Millstream would misread; `migrations.py` leads from each version to the next.
+SCHEMA_VERSION = 3
 
 # The epoch until which a group version is current, as long as no newer version has followed.
 NEVER = 2**62
@@ -43,6 +43,8 @@ engine = _table(
     _integer("opened_at"),
     _integer("epoch"),
     _integer("answer_seq"),
+    # How many transactions were committed; tells whether one was whose commit nobody answered.
+    _integer("writes"),
 )
 
 streams = _table(
@@ -149,6 +151,17 @@ closings = _table(
     _integer("batch", key=True),
     _integer("step", key=True),
     _integer("watermark"),
+)
+
+# What was tried with a batch that failed. A trial is written down before it runs; one without an outcome was cut short.
+trials = _table(
+    "trials",
+    _text("stream", key=True),
+    _integer("batch", key=True),
+    _integer("number", key=True),
+    _text("left_out"),
+    _text("outcome", null=True),
+    _text("error", null=True),
 )
 
 bucket_files = _table(

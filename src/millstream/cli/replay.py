@@ -28,7 +28,7 @@ STAGES = {"open": "opening", "run": "running", "flush": "flushing", "write": "wr
 def replay(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="The replay spec, in YAML.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory for the answers.", show_default=False)],
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if any query was refused.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if any query was refused or stopped.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run the queries of a spec over recorded data, to the end.
@@ -50,12 +50,12 @@ def replay(
     # Read before Spark starts: a mistake in the spec is told at once.
     load_replay_spec(spec)
     summary = _run(spec, out, quiet=as_json)
-    refused = [name for name, item in _queries(summary).items() if item.get("error")]
+    failed = [name for name, item in _queries(summary).items() if item.get("error") or item.get("stopped")]
     if as_json:
         output.print_json(summary)
     else:
         _show(summary, out)
-    raise typer.Exit(output.EXIT_ERROR if strict and refused else 0)
+    raise typer.Exit(output.EXIT_ERROR if strict and failed else 0)
 
 
 def _run(spec: Path, out: Path, quiet: bool) -> Mapping[str, Any]:
@@ -122,6 +122,9 @@ def _show(summary: Mapping[str, Any], out: Path) -> None:
         console.print(Text(f"and {len(ran) - SHOWN_QUERIES} more", style="dim"))
     for name, item in refused[:SHOWN_QUERIES]:
         console.print(Text(f"refused {name}: {item['error']['code']}: {item['error']['message']}", style="yellow"))
+    stopped = [(name, item["stopped"]) for name, item in ran if item.get("stopped")]
+    for name, reason in stopped[:SHOWN_QUERIES]:
+        console.print(Text(f"stopped {name}: {reason}", style="yellow"))
     total = sum(item.get("answer_rows", 0) for _, item in ran)
     console.print(
         Text(f"{len(ran)} queries answered with {total} rows, {len(refused)} refused; answers in {out}", style="bold"),

@@ -34,6 +34,8 @@ def status(home: Home = None, url: Url = None, as_json: Json = False) -> None:
         ("answers", f"{output.count(found.answer_rows)} rows"),
         ("state", output.size(found.state_bytes)),
     ]
+    if found.metastore_away:
+        facts.insert(1, ("metastore", f"away: {found.metastore_away}"))
     if found.rebuilt_files or found.lost_buckets:
         facts.append(("damage", f"{found.rebuilt_files} files rebuilt, {found.lost_buckets} buckets lost"))
     console = output.console()

@@ -6,11 +6,13 @@ for a name that does not exist, the nearest one that does.
 
 from millstream.config.documents import nearest
 from millstream.config.durations import format_duration, parse_duration
+from millstream.config.limits import Limits
 from millstream.config.replay_spec import RefusedQuery, ReplayQuery, ReplaySpec, ReplayStream, load_replay_spec
 from millstream.config.settings import Settings
 from millstream.config.stream_file import StreamDefinition, StreamFile, load_stream_file
 
 __all__ = [
+    "Limits",
     "RefusedQuery",
     "ReplayQuery",
     "ReplaySpec",

@@ -71,8 +71,9 @@ class AnswerLog:
         if cursor in (NEWEST, END):
             cursor = str(self._newest(record) if cursor == NEWEST else self._end())
         at = parse_cursor(cursor)
+        oldest, newest = self._metastore.answer_bounds()
         if cursor is not None:
-            self._check_kept(at.seq + (1 if at.answers else 0))
+            _check_kept(at.seq + (1 if at.answers else 0), oldest)
         found: list[Answer] = []
         rows = 0
         for unit in self._units(record.stream, at.seq):
@@ -88,8 +89,9 @@ class AnswerLog:
                     raise
                 # The next read begins with the answer that is damaged, and gives the error.
                 return found, found[-1].cursor
-            cursor = str(Cursor(unit[-1].seq + 1))
-        return found, cursor or str(Cursor(1))
+            at = Cursor(unit[-1].seq + 1)
+        # Files of other streams are behind the reader too: when they expire, it has missed nothing.
+        return found, str(Cursor(max(at.seq, newest + 1)))
 
     def _newest(self, record: QueryRecord) -> Cursor:
         """Before the query's newest answer; the indexes of the files are enough to find it."""
@@ -105,13 +107,6 @@ class AnswerLog:
 
     def _end(self) -> Cursor:
         return Cursor(self._metastore.answer_bounds()[1] + 1)
-
-    def _check_kept(self, needed: int) -> None:
-        """A reader that comes back too late is told so, instead of missing answers without a word."""
-        oldest, _ = self._metastore.answer_bounds()
-        if needed < oldest:
-            hint = "read from the beginning of what is kept, without a cursor; answer_retention says how long that is"
-            raise CatalogError("BAD_CURSOR", "answers after this cursor are no longer kept", hint=hint)
 
     def _units(self, stream: str, first: int) -> Iterator[list[AnswerRecord]]:
         """Files that belong together: those of one micro-batch; a fire's files have different queries."""
@@ -219,6 +214,13 @@ class AnswerLog:
 
     def close(self) -> None:
         self._expansions.close()
+
+
+def _check_kept(needed: int, oldest: int) -> None:
+    """A reader that comes back too late is told so, instead of missing answers without a word."""
+    if needed < oldest:
+        hint = "read from the beginning of what is kept, without a cursor; answer_retention says how long that is"
+        raise CatalogError("BAD_CURSOR", "answers after this cursor are no longer kept", hint=hint)
 
 
 def _answer(record: QueryRecord, r: Range, table: pa.Table, cursor: Cursor, rows: int, offset: int = 0) -> Answer:

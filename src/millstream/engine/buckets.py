@@ -111,6 +111,11 @@ class BucketIndex:
                     del self._groups[group]
         return emptied
 
+    def sizes(self) -> dict[str, list[tuple[int, int]]]:
+        """Where the slice of each bucket ends and how many bytes it has, by group."""
+        with self._lock:
+            return {g: [(s.bucket.end, s.bucket.length) for s in stored] for g, stored in self._groups.items()}
+
     @property
     def bytes(self) -> int:
         with self._lock:

@@ -12,9 +12,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from millstream.catalog.metastore import Epoch
+from millstream.catalog.outage import Outage, away, unknown
+from millstream.crashpoints import crash_point
 from millstream.engine.registry import NewRequest, Registry
 from millstream.errors import CatalogError, EngineError, MillstreamError
-from millstream.runtime.faults import disk_fault
+from millstream.runtime.disk import disk_fault
+
+# Seconds: a caller with a limit of 0 still waits for a seal that is under way.
+_LEAST_WAIT = 1.0
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,9 @@ class _Request:
 class Changelog:
     """One thread seals; ``delay`` seconds after the first request, it takes all that have come."""
 
-    def __init__(self, registry: Registry, delay: float, most: int) -> None:
+    def __init__(self, registry: Registry, delay: float, most: int, outage: Outage) -> None:
         self._registry = registry
+        self._outage = outage
         self._delay = delay
         self._most = most
         self._waiting: list[_Request] = []
@@ -55,6 +61,25 @@ class Changelog:
             self._wake.notify()
         return [request.done for request in requests]
 
+    def sealed(self, done: Future[Sealed]) -> Sealed:
+        """Wait for a request. While the metastore is away, no longer than its limit: one that has not been taken up by
+        then is withdrawn, and of one that has it is told what is known."""
+        limit = max(self._outage.limit, _LEAST_WAIT)
+        waits = 0
+        while True:
+            try:
+                return done.result(limit)
+            except TimeoutError:
+                reason = self._outage.reason
+            if reason is None:
+                continue
+            if done.cancel():
+                raise away(reason)
+            # Sealing has a limit of its own, after which the future ends; beyond that it finds out about a commit.
+            waits += 1
+            if waits > 1:
+                raise unknown(reason)
+
     def stop(self) -> None:
         """Seal what is waiting, then end."""
         with self._wake:
@@ -71,13 +96,16 @@ class Changelog:
                 if len(self._waiting) < self._most and not self._stopping:
                     self._wake.wait(self._delay)
                 batch, self._waiting = self._waiting, []
+            batch = [request for request in batch if request.done.set_running_or_notify_cancel()]
             try:
                 self._seal(batch)
             except Exception as error:
-                told = disk_fault(error, self._registry.place) or error
                 for request in batch:
                     if not request.done.done():
-                        request.done.set_exception(told)
+                        request.done.set_exception(self._told(error))
+
+    def _told(self, error: Exception) -> Exception:
+        return disk_fault(error, self._registry.place) or error
 
     def _seal(self, batch: list[_Request]) -> None:
         """One epoch for all; when it is refused, one for each, so that nobody pays for another's mistake."""
@@ -87,8 +115,9 @@ class Changelog:
         try:
             epoch = self._seal_together(good)
         except MillstreamError as error:
-            if len(good) == 1:
-                good[0].done.set_exception(error)
+            if len(good) == 1 or error.code == "METASTORE_AWAY":
+                for request in good:
+                    request.done.set_exception(self._told(error))
                 return
             for request in good:
                 self._seal([request])
@@ -96,7 +125,7 @@ class Changelog:
         for request in good:
             id = request.create.id if request.create else request.delete
             assert id is not None
-            request.done.set_result(Sealed(id, epoch))
+            _acknowledge(request.done, Sealed(id, epoch))
 
     def _seal_together(self, requests: list[_Request]) -> Epoch:
         creates = [r.create for r in requests if r.create is not None]
@@ -129,7 +158,7 @@ class Changelog:
             return True
         known = self._registry.by_key(create.owner, create.key)
         if known is not None:
-            request.done.set_result(Sealed(*known))
+            _acknowledge(request.done, Sealed(*known))
         return known is not None
 
 
@@ -138,7 +167,14 @@ def _follow(done: Future[Sealed], follower: Future[Sealed]) -> None:
     if error is not None:
         follower.set_exception(error)
     else:
-        follower.set_result(done.result())
+        _acknowledge(follower, done.result())
+
+
+def _acknowledge(request: Future[Sealed], sealed: Sealed) -> None:
+    """Tell the caller: from now on it relies on what was sealed."""
+    crash_point("changelog.acknowledging", sealed.id)
+    request.set_result(sealed)
+    crash_point("changelog.acknowledged", sealed.id)
 
 
 def _duplicate(id: str) -> CatalogError:

@@ -4,18 +4,24 @@ it."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from millstream.catalog.metastore import Metastore
+from millstream.catalog.outage import DEFAULT_LIMIT
+from millstream.config import Limits
+from millstream.crashpoints import crash_point
 from millstream.engine.answers import AnswerLog
 from millstream.engine.firing import Firing
 from millstream.engine.joining import Joining
+from millstream.engine.owners import check_text
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import NewRequest, Registry
 from millstream.engine.repair import Repair
+from millstream.engine.state_shares import over_state, shares
 from millstream.errors import CatalogError, EngineError
 from millstream.model.stream import Stream
-from millstream.runtime.faults import faults_told
+from millstream.runtime.disk import faults_told
 from millstream.runtime.home import Home, Lock, holder
 from millstream.runtime.spark import Spark
 from millstream.sql.frontend import FrontEnd
@@ -39,6 +45,8 @@ class Core:
         metastore_url: str | None = None,
         on_commit: Callable[[Pipeline], None] = lambda pipeline: None,
         clock: Callable[[], int] = wall_clock,
+        metastore_wait: float = DEFAULT_LIMIT,
+        limits: Limits | None = None,
     ) -> None:
         home.create()
         self.home = home
@@ -46,18 +54,22 @@ class Core:
         self._lock = Lock(home)
         try:
             with faults_told(home.root):
-                self.metastore = Metastore.open(metastore_url or home.metastore_url(), holder=holder())
-                self.registry = Registry(self.metastore, home)
+                url = metastore_url or home.metastore_url()
+                self.metastore = Metastore.open(url, holder=holder(), clock=clock, limit=metastore_wait)
+                self.registry = Registry(self.metastore, home, limits)
                 self.registry.load()
+            crash_point("start.loaded")
         except BaseException:
             self._lock.release()
             raise
+        self.limits = limits or Limits()
         self.pipelines: dict[str, Pipeline] = {}
-        self.repair = Repair(self.metastore, self.registry, home, spark.ingest, self.pipelines)
+        self.repair = Repair(self.metastore, self.registry, home, spark.ingest, self.pipelines, self.limits)
         self.answers = AnswerLog(self.metastore, home, self.repair.mend)
         # Half of the tasks: ingest and fire run side by side, and fewer workers make the same matrices.
         tasks = max(1, spark.parallelism // 2)
-        self.firing = Firing(self.metastore, self.registry, home, spark.fire, tasks, self.repair.repair)
+        repair = self.repair.repair
+        self.firing = Firing(self.metastore, self.registry, home, spark.fire, tasks, repair, self.limits)
         self.joining = Joining(self.metastore, self.registry, self.firing, self.pipelines)
         self._streams: Mapping[str, Stream] = {}
         self.front_end = FrontEnd(spark.analyzer, lambda: self._streams)
@@ -80,23 +92,16 @@ class Core:
 
     def _attach(self, stream: Stream) -> Pipeline:
         self.spark.analyzer.register(stream)
-        pipeline = Pipeline(stream, self.metastore, self.registry, self.home, self._clock, self._on_commit)
+        shared = (self.metastore, self.registry, self.home, self._clock, self._on_commit)
+        pipeline = Pipeline(stream, *shared, self.limits)
         self.pipelines[stream.name] = pipeline
         self._streams = {**self._streams, stream.name: stream}
         return pipeline
 
     def compile(self, sql: str, id: str, owner: str = "", key: str | None = None) -> NewRequest:
+        check_text(sql, self.limits)
         query = self.front_end.compile(sql)
         return NewRequest(id, owner, key, query, self.registry.selections_of(query))
-
-    def warm_up(self, stream: Stream) -> None:
-        """Let Spark's analyzer see queries before the first user waits for it: a cold JVM takes a second for the first
-        and some tenths of a second for the next dozens. Nothing depends on it, so it gives way to any error."""
-        for sql in _warm_up_queries(stream):
-            try:
-                self.front_end.compile(sql)
-            except Exception:
-                return
 
     def fire_all(self) -> None:
         """Fire until nothing is due."""
@@ -130,12 +135,27 @@ class Core:
         pipeline.watermark = watermark
         return moved
 
-    def tidy(self, retention: int) -> None:
-        """Forget what is older than the retention (microseconds), and group versions that nothing needs."""
+    def enforce_limits(self) -> None:
+        """Stop queries that hold more state than they may."""
+        total = sum(pipeline.buckets.bytes for pipeline in self.pipelines.values())
+        if total <= min(self.limits.query_state_bytes, self.limits.owner_state_bytes):
+            return
+        held: Counter[str] = Counter()
+        for name, pipeline in self.pipelines.items():
+            held.update(shares(pipeline.buckets.sizes(), self.metastore.frontiers(name), self.registry.window))
+        stopped = over_state(held, self.registry.owners.owner, self.limits)
+        for query, reason in stopped.items():
+            self.metastore.set_failed(query, reason)
+        self.registry.remove(list(stopped))
+
+    def tidy(self, retention: int, dead_letters: int) -> None:
+        """Forget answers, queries that are gone and dead letters that are older than their retention (microseconds),
+        and group versions that nothing needs."""
         before = self._clock() - retention
         removed = self.metastore.expire_answers(before_time=before)
         self.registry.forget_queries(self.metastore.expire_history(before))
         for name, pipeline in self.pipelines.items():
+            removed += self._old_dead_letters(name, self._clock() - dead_letters)
             with pipeline.firing:
                 # Queries that were deleted leave buckets behind that no fire comes by to forget.
                 self.firing.clean_up(pipeline)
@@ -143,13 +163,22 @@ class Core:
                 self.registry.forget(versions)
                 removed += versions
         self.metastore.expire_recipes()
+        crash_point("tidy.forgotten")
         self.home.remove(removed)
+        crash_point("tidy.done")
+
+    def _old_dead_letters(self, stream: str, before: int) -> list[str]:
+        paths = [path for _, path in self.metastore.dead_letters(stream)]
+        old = [path for path in paths if self.home.written_at(path) < before]
+        return self.metastore.drop_files(old) if old else []
 
     def sweep(self) -> int:
         """Remove files of jobs that never committed; only while no job runs."""
         named = self.metastore.referenced_files()
         orphans = [path for path in self.home.files() if path not in named]
+        crash_point("sweep.found")
         self.home.remove(orphans)
+        crash_point("sweep.done")
         return len(orphans)
 
     def close(self) -> None:
@@ -157,26 +186,3 @@ class Core:
         self.registry.close()
         self.metastore.close()
         self._lock.release()
-
-
-# Queries that the analyzer sees at the start of a stream, in all.
-WARM_UP_QUERIES = 24
-
-
-def _warm_up_queries(stream: Stream) -> Iterator[str]:
-    """Texts of the kind that users write, over the stream's own columns; the second of each pair differs in its
-    literal only."""
-
-    def quoted(name: str) -> str:
-        return "`" + name.replace("`", "``") + "`"
-
-    time_column = quoted(stream.time)
-    numbers = [quoted(f.name) for f in stream.fields if f.type.integral or f.type.floating] or ["1"]
-    for number in range(WARM_UP_QUERIES):
-        column = numbers[number // 2 % len(numbers)]
-        operator = ("<", ">", "=", "<=", ">=", "<>")[number // 2 % 6]
-        yield (
-            f"SELECT {quoted(stream.fields[0].name)}, count(*) AS n, sum({column}) AS total FROM {quoted(stream.name)} "
-            f"WHERE {column} {operator} {100 + number} "
-            f"GROUP BY {quoted(stream.fields[0].name)}, window({time_column}, '2 seconds', '1 second')"
-        )

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millstream.catalog.metastore import QueryRecord, StreamState
+from millstream.catalog.outage import waiting
 from millstream.config import Settings, parse_duration
 from millstream.engine.answers import schema_of
 from millstream.engine.changelog import Changelog, Sealed
 from millstream.engine.core import Core
 from millstream.engine.explain import Explanation, explain
+from millstream.engine.last_known import LastKnown
 from millstream.engine.pipeline import Pipeline
+from millstream.engine.quarantine import Ingest
 from millstream.engine.registry import NewRequest
 from millstream.engine.status import (
     Answer,
@@ -33,10 +37,11 @@ from millstream.engine.status import (
     StreamStatus,
     moment,
 )
+from millstream.engine.warming import begin_warm_up
 from millstream.errors import CatalogError, EngineError, MillstreamError
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
-from millstream.runtime.faults import disk_fault, faults_told
+from millstream.runtime.disk import disk_fault, faults_told
 from millstream.runtime.home import Home
 from millstream.runtime.spark import Running, Spark
 from millstream.sources.source import Source, source_from
@@ -49,6 +54,10 @@ if TYPE_CHECKING:
 LOOK_INTERVAL = 1.0
 # How often old answers, queries and group versions are forgotten, in seconds.
 HOUSEKEEPING_INTERVAL = 30.0
+# A stream that is created while Spark's analyzer is cold waits for it so long at most, in seconds.
+WARM_UP_WAIT = 3.0
+# How often it is looked whether queries hold too much state, in seconds.
+LIMITS_INTERVAL = 2.0
 # Answers given at most by one read.
 PAGE_ANSWERS = 1000
 
@@ -78,12 +87,26 @@ class Engine:
         Home(str(self.home)).create()
         self._spark = Spark(spark, self.settings.parallelism)
         try:
-            self._core = Core(Home(str(self.home)), self._spark, self.settings.metastore_url, self._committed)
+            self._core = Core(
+                Home(str(self.home)),
+                self._spark,
+                self.settings.metastore_url,
+                self._committed,
+                metastore_wait=self.settings.metastore_wait / 1e6,
+                limits=self.settings.limits,
+            )
         except BaseException:
             self._spark.stop()
             raise
+        self._warming = begin_warm_up(self._spark.analyzer, self._spark.application, self._stopping)
+        self._known = LastKnown(self._core.metastore)
         self._core.sweep()
-        self._changelog = Changelog(self._core.registry, self.settings.seal_delay / 1e6, self.settings.seal_requests)
+        self._changelog = Changelog(
+            self._core.registry,
+            self.settings.seal_delay / 1e6,
+            self.settings.seal_requests,
+            self._core.metastore.outage,
+        )
         self._firing = threading.Thread(target=self._fire_loop, name="millstream-fire", daemon=True)
         self._firing.start()
         self._resume()
@@ -111,7 +134,8 @@ class Engine:
             else:
                 pipeline = self._core.add_stream(self._stream(name, found, time, lateness, max_skew, idle_timeout))
             self._start(pipeline, found)
-        threading.Thread(target=self._core.warm_up, args=(pipeline.stream,), daemon=True).start()
+        if self._warming is not None:
+            self._warming.join(WARM_UP_WAIT)
         return self.stream(name)
 
     def _stream(
@@ -132,7 +156,12 @@ class Engine:
         name = pipeline.stream.name
         interval = self.settings.trigger_interval
         checkpoint = self._core.home.checkpoint(name)
-        self._running[name] = self._spark.start(name, source, checkpoint, pipeline.process, interval)
+
+        def process(batch: int, offsets: str, ingest: Ingest, splits: str | None) -> None:
+            with waiting(None):
+                pipeline.process(batch, offsets, ingest, splits)
+
+        self._running[name] = self._spark.start(name, source, checkpoint, process, interval)
 
     def _resume(self) -> None:
         """Start the streams that were there before; DataFrame streams wait for their DataFrame."""
@@ -207,7 +236,7 @@ class Engine:
 
     def _made(self, future: Future[Sealed]) -> Query | MillstreamError:
         try:
-            return Query(self, self._core.metastore.query(future.result().id))
+            return Query(self, self._core.metastore.query(self._changelog.sealed(future).id))
         except MillstreamError as error:
             return error
 
@@ -234,7 +263,7 @@ class Engine:
 
     def _deleted(self, future: Future[Sealed]) -> QueryStatus | MillstreamError:
         try:
-            return _query_status(self._core.metastore.query(future.result().id))
+            return _query_status(self._core.metastore.query(self._changelog.sealed(future).id))
         except MillstreamError as error:
             return error
 
@@ -261,8 +290,9 @@ class Engine:
     # The engine itself
 
     def status(self) -> EngineStatus:
-        streams = tuple(self.streams())
         core = self._core
+        seen = self._known.look()
+        streams = tuple(self._stream_status(state) for state in seen.streams)
         phases: dict[str, float] = dict(core.firing.seconds)
         for pipeline in core.pipelines.values():
             for phase, seconds in pipeline.metrics.seconds.items():
@@ -271,7 +301,7 @@ class Engine:
             home=str(self.home),
             version=VERSION,
             started_at=self.started_at,
-            epoch=core.metastore.current_epoch(),
+            epoch=seen.epoch,
             queries=core.registry.running,
             groups=core.registry.groups,
             classes=core.registry.classes(),
@@ -285,6 +315,7 @@ class Engine:
             error=self._fire_error,
             rebuilt_files=core.repair.mended.rebuilt,
             lost_buckets=core.repair.mended.lost,
+            metastore_away=seen.away,
         )
 
     def await_idle(self) -> None:
@@ -299,10 +330,13 @@ class Engine:
             return
         self._stopping.set()
         self._commits.set()
+        self._core.metastore.stop_waiting()
         self._changelog.stop()
         for running in self._running.values():
             running.stop()
         self._firing.join()
+        if self._warming is not None:
+            self._warming.join()
         self._core.close()
         self._spark.stop()
 
@@ -317,14 +351,24 @@ class Engine:
         self._core.answers.published()
 
     def _fire_once(self) -> None:
-        """Fire what is due of every stream, then of the joins over them."""
+        """Fire what is due of every stream, then of the joins over them. What fails holds up nothing else; its error
+        comes at the end."""
         core = self._core
+        errors: list[Exception] = []
+
+        def attempt(fire: Callable[[], bool]) -> None:
+            try:
+                if not self._stopping.is_set() and fire():
+                    core.answers.published()
+            except Exception as error:
+                errors.append(error)
+
         for pipeline in list(core.pipelines.values()):
-            if not self._stopping.is_set() and core.firing.fire(pipeline):
-                core.answers.published()
+            attempt(partial(core.firing.fire, pipeline))
         for name in core.metastore.joins() if core.registry.joins else ():
-            if not self._stopping.is_set() and core.joining.fire(name):
-                core.answers.published()
+            attempt(partial(core.joining.fire, name))
+        if errors:
+            raise errors[0]
 
     def _follow(self) -> None:
         """Let the watermark of idle streams follow the others."""
@@ -333,18 +377,23 @@ class Engine:
                 self._commits.set()
 
     def _fire_loop(self) -> None:
-        tidied = time.monotonic()
+        tidied = checked = time.monotonic()
         while not self._stopping.is_set():
             self._commits.wait(LOOK_INTERVAL)
             self._commits.clear()
             try:
                 for running in list(self._running.values()):
                     running.keep_alive()
-                self._fire_once()
-                self._follow()
-                if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
-                    self._core.tidy(self.settings.answer_retention)
-                    tidied = time.monotonic()
+                with waiting(None):
+                    self._fire_once()
+                    self._follow()
+                    if time.monotonic() - checked > LIMITS_INTERVAL:
+                        self._core.enforce_limits()
+                        checked = time.monotonic()
+                    if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
+                        self._core.tidy(self.settings.answer_retention, self.settings.dead_letter_retention)
+                        tidied = time.monotonic()
+                self._known.refresh()
                 self._fire_error = None
             except Exception as error:
                 fault = disk_fault(error, str(self.home))

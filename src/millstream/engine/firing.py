@@ -15,13 +15,18 @@ from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import Fire, Metastore
 from millstream.catalog.records import Frontier
+from millstream.config import Limits
+from millstream.crashpoints import crash_point
 from millstream.engine.buckets import Stored
+from millstream.engine.isolation import FireFailed, fire_by_halves
 from millstream.engine.leftovers import no_leftovers_of_fire
+from millstream.engine.owners import over_in_fire
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
 from millstream.model.plan import Damage, FireResult
 from millstream.model.query import WindowSpec
 from millstream.runtime.damage import Lost
+from millstream.runtime.faults import may_be_a_query, reason_of
 from millstream.runtime.fire import BucketRef, DueQuery, FireItem, FireTask
 from millstream.runtime.home import Home
 from millstream.runtime.join_fire import JoinTask
@@ -38,6 +43,16 @@ class DueSet:
 
     moves: dict[str, tuple[int, int]]
     by_group: dict[str, list[DueQuery]]
+
+    def only(self, queries: Sequence[str]) -> DueSet:
+        """Some of the queries."""
+        if len(queries) == len(self.moves):
+            return self
+        wanted = set(queries)
+        by_group = {group: [one for one in due if one.query in wanted] for group, due in self.by_group.items()}
+        return DueSet(
+            {query: self.moves[query] for query in queries}, {group: due for group, due in by_group.items() if due}
+        )
 
 
 def due_queries(frontiers: Iterable[Frontier], watermark: int, window: Callable[[str], WindowSpec | None]) -> DueSet:
@@ -60,7 +75,7 @@ def due_queries(frontiers: Iterable[Frontier], watermark: int, window: Callable[
 
 
 def lowest_needed(
-    frontiers: Iterable[Frontier], moves: dict[str, tuple[int, int]], window: Callable[[str], WindowSpec | None]
+    frontiers: Iterable[Frontier], moves: Mapping[str, tuple[int, int]], window: Callable[[str], WindowSpec | None]
 ) -> dict[str, int]:
     """For each group the start of the earliest window that is still to fire: below it no slice is needed."""
     lowest: dict[str, int] = {}
@@ -89,13 +104,15 @@ class Firing:
         run: RunFire,
         parallelism: int,
         repair: Callable[[Sequence[Damage]], None],
+        limits: Limits | None = None,
     ) -> None:
         self._metastore = metastore
-        self.repair = repair
+        self._repair = repair
         self._registry = registry
         self.home = home
         self._run = run
         self.parallelism = parallelism
+        self.limits = limits or Limits()
         self.seconds: dict[str, float] = defaultdict(float)
         self.fires = 0
         self.last_seconds = 0.0
@@ -112,23 +129,60 @@ class Firing:
             due = due_queries([one for one in frontiers if one.leg is None], watermark, self._registry.window)
             if not due.moves:
                 return False
-            started = time.monotonic()
-            lowest = lowest_needed(frontiers, due.moves, self._registry.window)
-            items = [self._item(pipeline, group, queries, lowest, watermark) for group, queries in due.by_group.items()]
-            with no_leftovers_of_fire(self._metastore, self.home, pipeline.stream.name):
-                result = self._answers(pipeline, [item for item in items if item.buckets or item.lost])
-                moves = not_held(due.moves, result)
-                if moves:
-                    self._metastore.commit_fire(Fire(pipeline.stream.name, moves, result))
-            if result.held:
-                lowest = lowest_needed(frontiers, moves, self._registry.window)
-            self._clean_up(pipeline, result, lowest, mark)
-            if result.broken:
-                self._registry.remove(list(result.broken))
-            self.count(result, time.monotonic() - started)
-            if result.damaged:
-                self.repair(result.damaged)
+            damaged = self.by_halves(due, lambda some: self._fire(pipeline, frontiers, some, watermark, mark))
+            crash_point("fire.done")
+            self.mend(damaged)
             return True
+
+    def by_halves(self, due: DueSet, fire: Callable[[DueSet], Sequence[Damage]]) -> list[Damage]:
+        """Fire what is due; a query that makes it fail is stopped, and the others' windows are published. Gives what
+        was found damaged, to be mended when all are."""
+        damaged: list[Damage] = []
+
+        def stop(query: str, error: FireFailed) -> None:
+            self._metastore.set_failed(query, f"QUARANTINED: its windows cannot be fired: {error}")
+            self._registry.remove([query])
+
+        fire_by_halves(list(due.moves), lambda queries: damaged.extend(fire(due.only(queries))), stop)
+        return damaged
+
+    def mend(self, damaged: Sequence[Damage]) -> None:
+        """Have damaged files mended, or declared lost: then the queries that wait for them fire."""
+        if damaged:
+            self._repair(tuple(dict.fromkeys(damaged)))
+
+    def _fire(
+        self, pipeline: Pipeline, frontiers: Sequence[Frontier], due: DueSet, watermark: int, mark: int
+    ) -> Sequence[Damage]:
+        started = time.monotonic()
+        lowest = lowest_needed(frontiers, due.moves, self._registry.window)
+        items = [self._item(pipeline, group, queries, lowest, watermark) for group, queries in due.by_group.items()]
+        with no_leftovers_of_fire(self._metastore, self.home, pipeline.stream.name):
+            result = self._answers(pipeline, [item for item in items if item.buckets or item.lost])
+            crash_point("fire.job-done")
+            fire = self.commit(Fire(pipeline.stream.name, due.moves, result))
+        if result.held:
+            lowest = lowest_needed(frontiers, fire.moves, self._registry.window)
+        # First what must not be missed if a later step fails: the compacted buckets are in force.
+        self._clean_up(pipeline, result, lowest, mark)
+        self.drop_broken(fire)
+        self.count(result, time.monotonic() - started)
+        return result.damaged
+
+    def commit(self, fire: Fire) -> Fire:
+        """Publish a fire, but for the queries that wait until damaged files are mended; gives what was published, with
+        all queries that are stopped by it: those that it found broken, or too large."""
+        too_large = over_in_fire(fire.result, self._registry.owners.owner, self.limits)
+        result = replace(fire.result, broken={**too_large, **fire.result.broken}) if too_large else fire.result
+        published = replace(fire, moves=not_held(fire.moves, result), result=result)
+        if published.moves:
+            self._metastore.commit_fire(published)
+        return published
+
+    def drop_broken(self, fire: Fire) -> None:
+        """Take the queries that a fire has stopped out of their groups."""
+        if fire.result.broken:
+            self._registry.remove(list(fire.result.broken))
 
     def count(self, result: FireResult, seconds: float) -> None:
         """Keep account of a fire."""
@@ -169,13 +223,18 @@ class Firing:
         stream = pipeline.stream
         shares = share_out(items, self.parallelism)
         kind = stream.field(stream.time).type
-        return self.run([FireTask(self.home, stream.name, kind, tuple(share)) for share in shares])
+        return self.run([FireTask(self.home, stream.name, kind, tuple(share), self.limits) for share in shares])
 
     def run(self, tasks: Sequence[FireTask | JoinTask]) -> FireResult:
         """One Spark job, and its results as one."""
         if not tasks:
             return FireResult()
-        results, seconds = self._run(tasks)
+        try:
+            results, seconds = self._run(tasks)
+        except Exception as error:
+            if may_be_a_query(error):
+                raise FireFailed(reason_of(error)) from error
+            raise
         for phase, spent in seconds.items():
             self.seconds[phase] += spent
         return _together(results)
@@ -251,4 +310,5 @@ def _together(results: Sequence[FireResult]) -> FireResult:
         tuple(dict.fromkeys(d for r in results for d in r.damaged)),
         tuple(query for r in results for query in r.held),
         added("incomplete_by_query"),
+        {query: groups for r in results for query, groups in r.groups_by_query.items()},
     )

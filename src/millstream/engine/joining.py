@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from millstream.catalog.metastore import Fire, Metastore, streams_of
-from millstream.engine.firing import LEAST_QUERIES, DueSet, Firing, due_queries, lowest_needed, not_held, reference
+from millstream.crashpoints import crash_point
+from millstream.engine.firing import LEAST_QUERIES, DueSet, Firing, due_queries, lowest_needed, reference
 from millstream.engine.leftovers import no_leftovers_of_fire
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
 from millstream.kernels.join_fire import JoinDue
 from millstream.model.join import JoinQuery
 from millstream.model.legs import leg_member
+from millstream.model.plan import Damage
 from millstream.runtime.fire import DueQuery
 from millstream.runtime.join_fire import JoinItem, JoinLeg, JoinTask
 
@@ -46,20 +48,22 @@ class Joining:
             due = due_queries(self._metastore.frontiers(name), min(closed), self._registry.window)
             if not due.moves:
                 return False
-            started = time.monotonic()
-            with no_leftovers_of_fire(self._metastore, self._firing.home, name):
-                result = self._firing.run(self._tasks(name, due, pipelines))
-                moves = not_held(due.moves, result)
-                if moves:
-                    self._metastore.commit_fire(Fire(name, moves, result))
-            if result.broken:
-                self._registry.remove(list(result.broken))
-            self._firing.count(result, time.monotonic() - started)
+            damaged = self._firing.by_halves(due, lambda some: self._fire(name, some, pipelines))
             for pipeline in pipelines.values():
                 self._firing.clean_up(pipeline)
-            if result.damaged:
-                self._firing.repair(result.damaged)
+            crash_point("join.done")
+            self._firing.mend(damaged)
             return True
+
+    def _fire(self, name: str, due: DueSet, pipelines: Mapping[str, Pipeline]) -> Sequence[Damage]:
+        started = time.monotonic()
+        with no_leftovers_of_fire(self._metastore, self._firing.home, name):
+            result = self._firing.run(self._tasks(name, due, pipelines))
+            crash_point("join.job-done")
+            fire = self._firing.commit(Fire(name, due.moves, result))
+        self._firing.drop_broken(fire)
+        self._firing.count(result, time.monotonic() - started)
+        return result.damaged
 
     def _tasks(self, name: str, due: DueSet, pipelines: Mapping[str, Pipeline]) -> list[JoinTask]:
         """Joins with the same attributes are fired together; many of them are divided among tasks."""
@@ -77,7 +81,7 @@ class Joining:
                 item = self._item(queries[part::parts], group_of, lowest, pipelines)
                 if any(leg.buckets or leg.lost for leg in item.legs):
                     min(tasks, key=lambda items: sum(len(i.due) for i in items)).append(item)
-        return [JoinTask(self._firing.home, name, tuple(items)) for items in tasks if items]
+        return [JoinTask(self._firing.home, name, tuple(items), self._firing.limits) for items in tasks if items]
 
     def _item(
         self,

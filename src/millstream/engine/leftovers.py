@@ -1,7 +1,7 @@
 """Files of jobs that failed, removed at once: where space is short, what a failed try leaves behind would keep it so.
 
-What a transaction names stays, also where its outcome was not told; if the metastore cannot be asked, everything stays
-until the sweep at the next start.
+What a transaction names stays. If it is not known whether the transaction has happened, or the metastore cannot be
+asked, everything stays until the sweep at the next start.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from millstream.catalog.metastore import Metastore
+from millstream.catalog.outage import in_doubt
 from millstream.runtime.home import ANSWERS, BUCKETS, DEAD, Home
 
 
@@ -19,10 +20,16 @@ def no_leftovers_of_batch(metastore: Metastore, home: Home, stream: str, batch: 
     """Around the job and the commit of a batch."""
     try:
         yield
-    except Exception:
-        places = [(f"{BUCKETS}/{stream}", f"{batch}-"), (f"{DEAD}/{stream}", f"{batch}-")]
-        _remove(metastore, home, [*places, (ANSWERS, f"{stream}-{batch}-")])
+    except Exception as error:
+        if not in_doubt(error):
+            remove_leftovers_of_batch(metastore, home, stream, batch)
         raise
+
+
+def remove_leftovers_of_batch(metastore: Metastore, home: Home, stream: str, batch: int) -> None:
+    """Remove what no transaction names; no job of the batch runs now."""
+    places = [(f"{BUCKETS}/{stream}", f"{batch}-"), (f"{DEAD}/{stream}", f"{batch}-")]
+    _remove(metastore, home, [*places, (ANSWERS, f"{stream}-{batch}-")])
 
 
 @contextmanager
@@ -30,8 +37,10 @@ def no_leftovers_of_fire(metastore: Metastore, home: Home, stream: str) -> Itera
     """Around the job and the commit of a fire; fires of one stream, or joined name, follow one another."""
     try:
         yield
-    except Exception:
-        _remove(metastore, home, [(ANSWERS, f"{stream.replace('&', '+')}-fire-"), (f"{BUCKETS}/{stream}", "compact-")])
+    except Exception as error:
+        if not in_doubt(error):
+            answers = (ANSWERS, f"{stream.replace('&', '+')}-fire-")
+            _remove(metastore, home, [answers, (f"{BUCKETS}/{stream}", "compact-")])
         raise
 
 

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millstream.catalog.metastore import Metastore
+from millstream.config import Limits
+from millstream.crashpoints import crash_point
 from millstream.engine.buckets import BucketIndex
-from millstream.engine.leftovers import no_leftovers_of_batch
+from millstream.engine.leftovers import no_leftovers_of_batch, remove_leftovers_of_batch
+from millstream.engine.quarantine import Ingest, Quarantine
 from millstream.engine.registry import Registry
 from millstream.errors import DamagedFile
 from millstream.model.plan import BatchResult, Damage, Recipe
@@ -29,8 +32,6 @@ SAVE_FIGURES = 32
 
 # What writes the bytes of buckets.
 WRITER = f"millstream {VERSION}, pyarrow {pa.__version__}"
-
-Ingest = Callable[[IngestTask], BatchResult]
 
 
 @dataclass
@@ -71,6 +72,7 @@ class Pipeline:
         home: Home,
         clock: Callable[[], int],
         on_commit: Callable[[Pipeline], None],
+        limits: Limits | None = None,
     ) -> None:
         self.stream = stream
         self.buckets = BucketIndex(metastore.buckets(stream.name))
@@ -81,6 +83,8 @@ class Pipeline:
         self._home = home
         self._clock = clock
         self._on_commit = on_commit
+        self._limits = limits or Limits()
+        self._quarantine = Quarantine(metastore, registry, home)
         state = next(s for s in metastore.streams() if s.stream.name == stream.name)
         self.watermark = state.watermark
         self.figures: Figures = metastore.figures(stream.name)
@@ -95,9 +99,10 @@ class Pipeline:
             return
         started = time.monotonic()
         versions = self._registry.versions(plan.epoch, self.stream.name)
-        task = IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions)
+        task = IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions, limits=self._limits)
         with no_leftovers_of_batch(self._metastore, self._home, self.stream.name, batch):
-            result = self._mending(ingest, task)
+            task, result = self._quarantine.run(plan, task, lambda one: self._mending(ingest, one))
+            crash_point("ingest.job-done")
             watermark = self._metastore.commit_batch(plan, result, _recipe(task, result, splits))
         # First what must not be missed if a later step fails: the batch is committed and will not come again.
         self.buckets.add(result.files)
@@ -111,7 +116,11 @@ class Pipeline:
             self.figures = faded(self.figures, result.figures)
         if batch % SAVE_FIGURES == 0:
             self._metastore.save_figures(self.stream.name, self.figures)
+        if task.apart:
+            # Trials that failed may have written files before they did.
+            remove_leftovers_of_batch(self._metastore, self._home, self.stream.name, batch)
         self._on_commit(self)
+        crash_point("ingest.done")
 
     def _mending(self, ingest: Ingest, task: IngestTask) -> BatchResult:
         """Run the job; again if it found group versions damaged that could be restored."""
@@ -119,6 +128,10 @@ class Pipeline:
             result = ingest(task)
         except DamagedFile as error:
             result = BatchResult(0, 0, None, 0, 0, damaged=(Damage(error.path, None, error.reason),))
+        if not result.damaged:
+            return result
+        # What the tasks wrote that could read it all.
+        self._home.remove([*(f.path for f in result.files), *(a.path for a in result.answers), *result.rejects])
         for damage in result.damaged:
             if not self._registry.restore(damage.path):
                 raise DamagedFile(
@@ -127,7 +140,7 @@ class Pipeline:
                     detail="it cannot be made again from the definitions of its queries",
                     hint="restore it from a backup of the home; the batch is repeated when the engine starts again",
                 )
-        return ingest(task) if result.damaged else result
+        return ingest(task)
 
     def flush(self) -> None:
         """Finite input has ended: all time is closed."""
@@ -139,4 +152,5 @@ def _recipe(task: IngestTask, result: BatchResult, splits: str | None) -> Recipe
     """How to make the batch's bucket files again; None where there are none, or the source cannot be read again."""
     if splits is None or not result.files:
         return None
-    return Recipe(task.stream.name, task.batch, task.watermark, task.clock, task.versions, splits, result.rows, WRITER)
+    plan = (task.stream.name, task.batch, task.watermark, task.clock, task.versions)
+    return Recipe(*plan, splits, result.rows, WRITER, task.apart)

@@ -9,12 +9,16 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, LegPlace, Metastore, NewQuery, VersionPlace
-from millstream.engine.restoring import Joined, candidates, members_at
+from millstream.catalog.outage import in_doubt
+from millstream.catalog.records import FAILED
+from millstream.config import Limits
+from millstream.engine.owners import Owners, check_query
+from millstream.engine.restoring import Joined, candidates, concerns, members_at
 from millstream.errors import CatalogError, DamagedFile, MillstreamError
 from millstream.kernels.checksum import checksum
 from millstream.kernels.classes import CLASS_LIMIT, grid_size, table_of
@@ -30,8 +34,7 @@ from millstream.model.selection import Selection, attributes
 from millstream.model.stream import Field
 from millstream.optimizer.changelog import Create, rewrite
 from millstream.optimizer.cost import Statistics
-from millstream.optimizer.grouping import Sketch
-from millstream.runtime.faults import disk_fault
+from millstream.optimizer.grouping import Sketch, with_members
 from millstream.runtime.home import GROUPS, Home, checksum_in
 from millstream.runtime.versions import read_version, write_version
 
@@ -86,11 +89,13 @@ def _new_query(create: NewRequest, places: Mapping[str, tuple[str, int]]) -> New
 
 
 class Registry:
-    def __init__(self, metastore: Metastore, home: Home) -> None:
+    def __init__(self, metastore: Metastore, home: Home, limits: Limits | None = None) -> None:
         self._metastore = metastore
         self._home = home
         self._lock = threading.RLock()
-        self._evaluator = Evaluator()
+        self._limits = limits or Limits()
+        self.owners = Owners(self._limits)
+        self._evaluator = Evaluator(self._limits)
         self._fold_lock = threading.Lock()
         self._groups: dict[str, Sketch] = {}
         self._group_of: dict[str, str] = {}
@@ -112,19 +117,25 @@ class Registry:
 
     def load(self) -> None:
         """Take over what the metastore knows; called once, at start."""
+        epoch = self._metastore.current_epoch()
         for state in self._metastore.streams():
-            newest: dict[str, GroupVersionRef] = {}
             for ref in self._metastore.group_versions(state.stream.name):
                 self._paths[ref.group, ref.version] = ref.path
                 self._numbers = max(self._numbers, int(ref.group.removeprefix("g-")))
-                if ref.group not in newest or newest[ref.group].version < ref.version:
-                    newest[ref.group] = ref
-            for ref in newest.values():
-                if not ref.retired:
-                    self._take(Sketch.of(self._read(ref.path)))
+            # Not the newest version kept of each group: of one that has no query left, that is an old one.
+            for ref in self._metastore.epoch_plan(epoch, state.stream.name):
+                self._take(Sketch.of(self._read(ref.path)))
+        failed = []
         for record in self._metastore.queries():
             self._know(record.id, record.query)
             self._ids.add(record.id)
+            self.owners.add(record.id, record.owner, record.query)
+            if record.id not in self._running:
+                self.owners.remove(record.id)
+            if record.state == FAILED:
+                failed.append(record.id)
+        # The engine died between the transaction that stopped them and the epoch that takes them out.
+        self.remove(failed)
 
     def _read(self, path: str) -> GroupVersion:
         try:
@@ -146,7 +157,7 @@ class Registry:
             current = self.version(place.group)
             known = [current] if current is not None and current.version == place.version else []
             for version in (*known, *(self._defined(place) if expected is not None else ())):
-                text = self._version_text(version).encode()
+                text = codec.dumps(version).encode()
                 if expected is None or checksum(text) == expected:
                     made = self._home.write(GROUPS, "restored", "json", [text])
                     self._home.exchange(path, made)
@@ -155,15 +166,11 @@ class Registry:
 
     def _defined(self, place: VersionPlace) -> Iterator[GroupVersion]:
         joined: list[Joined] = []
-        keys: tuple[Expression, ...] | None = None
         for record in self._metastore.queries():
-            request = NewRequest(record.id, record.owner, None, record.query, self.selections_of(record.query))
-            mine = list(members_at(place, record, request.creates))
-            joined += mine
-            for one in request.creates:
-                if any(found.member.query == one.id for found in mine):
-                    keys = one.query.keys if one.query.window is not None else None
-        return candidates(place, keys, joined)
+            if concerns(place, record):
+                request = NewRequest(record.id, record.owner, None, record.query, self._selections(record.query))
+                joined += members_at(place, record, request.creates)
+        return candidates(place, joined)
 
     def keeps(self, path: str) -> bool:
         """Whether a group version is still there to ingest with."""
@@ -191,7 +198,11 @@ class Registry:
             self._windows.update({leg_member(id, leg): query.window for leg in range(len(query.legs))})
 
     def selections_of(self, query: LogicalQuery | JoinQuery) -> tuple[Selection, ...]:
-        """The query's conditions as ranges, one for each leg of a join."""
+        """The query's conditions as ranges, one for each leg of a join; refuses those that are too large."""
+        check_query(query, self._limits)
+        return self._selections(query)
+
+    def _selections(self, query: LogicalQuery | JoinQuery) -> tuple[Selection, ...]:
         if isinstance(query, JoinQuery):
             return tuple(self._selection(leg.where) for leg in query.legs)
         return (self._selection(query.where),)
@@ -231,6 +242,7 @@ class Registry:
         """Make creates and deletes the next epoch; an error means that nothing has changed."""
         with self._lock:
             self._check(deletes)
+            self.owners.check([(create.owner, create.query) for create in creates])
             return self._change(creates, [id for id in deletes if id in self._running], deletes)
 
     def _change(self, creates: Sequence[NewRequest], leaving: Sequence[str], deletes: Sequence[str]) -> Epoch:
@@ -239,13 +251,16 @@ class Registry:
         gone = [member for id in leaving for member in self._members(id)]
         change = rewrite(self._groups, self._group_of, made, gone, self._new_group, self.statistics)
         new = tuple(_new_query(create, change.places) for create in creates)
-        with self._written(change.versions) as refs:
+        with self._written(self._write(version) for version in change.versions) as refs:
             epoch = self._metastore.seal(Change(new, tuple(deletes), refs))
         self._ids.update(create.id for create in creates)
         self._given.difference_update(create.id for create in creates)
         self._running.difference_update(leaving)
         for create in creates:
             self._know(create.id, create.query)
+            self.owners.add(create.id, create.owner, create.query)
+        for id in leaving:
+            self.owners.remove(id)
         for member in gone:
             del self._group_of[member]
             self._texts.pop(member, None)
@@ -255,17 +270,17 @@ class Registry:
         return epoch
 
     @contextmanager
-    def _written(self, versions: Sequence[GroupVersion]) -> Iterator[tuple[GroupVersionRef, ...]]:
-        """Write versions; if that or the sealing fails, they are removed. Not so where it is unknown whether the epoch
-        was sealed: what nobody names then is swept at the next start."""
+    def _written(self, versions: Iterable[GroupVersionRef]) -> Iterator[tuple[GroupVersionRef, ...]]:
+        """Versions that are written as they are asked for; if that or the sealing fails, they are removed. Not so where
+        it is unknown whether the epoch was sealed: what nobody names then is swept at the next start."""
         refs: list[GroupVersionRef] = []
         try:
-            for version in versions:
-                refs.append(self._write(version))
+            for ref in versions:
+                refs.append(ref)
             self._home.sync(GROUPS)
             yield tuple(refs)
-        except Exception as error:
-            if isinstance(error, MillstreamError) or disk_fault(error) is not None:
+        except (MillstreamError, OSError) as error:
+            if not in_doubt(error):
                 self._home.remove([ref.path for ref in refs])
             raise
 
@@ -285,12 +300,13 @@ class Registry:
         return f"g-{self._numbers}"
 
     def _write(self, version: GroupVersion) -> GroupVersionRef:
-        path = write_version(self._home, version.group, version.version, self._version_text(version))
+        text = codec.dumps_joined(replace(version, members=()), "members", [self._text(m) for m in version.members])
+        return self._store(version, text)
+
+    def _store(self, version: GroupVersion, text: str) -> GroupVersionRef:
+        path = write_version(self._home, version.group, version.version, text)
         members = len(version.members)
         return GroupVersionRef(version.group, version.stream, version.version, path, members, 0, not members)
-
-    def _version_text(self, version: GroupVersion) -> str:
-        return codec.dumps_joined(replace(version, members=()), "members", [self._text(m) for m in version.members])
 
     def _text(self, member: Member) -> str:
         """A member as it is written into every version of its group; making it is most of the cost of a version."""
@@ -303,7 +319,9 @@ class Registry:
         records."""
         with self._lock:
             failed = dict.fromkeys(query_of_member(member) for member in queries)
-            self._change((), [id for id in failed if id in self._running], ())
+            leaving = [id for id in failed if id in self._running]
+            if leaving:
+                self._change((), leaving, ())
 
     def versions(self, epoch: int, stream: str) -> tuple[str, ...]:
         """The paths of the group versions that a batch of this epoch is ingested with."""
@@ -313,6 +331,30 @@ class Registry:
             found = self._metastore.epoch_plan(epoch, stream)
             self._plans[epoch, stream] = tuple(ref.path for ref in found)
         return self._plans[epoch, stream]
+
+    def queries_of(self, epoch: int, stream: str) -> set[str]:
+        """The queries that a batch of this epoch is ingested for."""
+        versions = (self._read(path) for path in self.versions(epoch, stream))
+        return {query_of_member(member.query) for version in versions for member in version.members}
+
+    def without(self, epoch: int, stream: str, left_out: Set[str]) -> tuple[tuple[str, ...], list[GroupVersionRef]]:
+        """The group versions of an epoch without some queries, for one batch alone: the paths of all of them, and those
+        that were made for it. These have negative numbers, so that they are never taken for a group's newest."""
+        found: list[str | GroupVersion] = []
+        with self._lock:
+            for path in self.versions(epoch, stream):
+                version = self._read(path)
+                kept = [m for m in version.members if query_of_member(m.query) not in left_out]
+                if len(kept) == len(version.members):
+                    found.append(path)
+                elif kept:
+                    number = min([0, *(n for group, n in self._paths if group == version.group)]) - 1
+                    found.append(replace(with_members(version, kept), version=number))
+            derived = [one for one in found if isinstance(one, GroupVersion)]
+            with self._written(self._store(one, codec.dumps(one)) for one in derived) as made:
+                self._paths.update({(ref.group, ref.version): ref.path for ref in made})
+        paths = iter(made)
+        return tuple(one if isinstance(one, str) else next(paths).path for one in found), list(made)
 
     def path(self, group: str, version: int) -> str:
         return self._paths[group, version]
@@ -345,6 +387,7 @@ class Registry:
                     self._windows.pop(member, None)
                 self._joins.pop(id, None)
                 self._ids.discard(id)
+                self.owners.forget(id)
 
     @property
     def place(self) -> str:

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import Metastore
+from millstream.catalog.outage import in_doubt
+from millstream.config import Limits
+from millstream.crashpoints import crash_point
 from millstream.engine.buckets import Stored
 from millstream.engine.leftovers import no_leftovers_of_batch
 from millstream.engine.pipeline import WRITER, Pipeline
@@ -23,7 +27,7 @@ from millstream.kernels.merge import merge
 from millstream.kernels.stack import slice_id
 from millstream.model.plan import BatchResult, Bucket, BucketFile, Damage, Recipe
 from millstream.runtime.damage import read_cells
-from millstream.runtime.faults import disk_fault
+from millstream.runtime.disk import disk_fault
 from millstream.runtime.fire import BucketRef
 from millstream.runtime.home import GROUPS, Home
 from millstream.runtime.worker import IngestTask, load_group
@@ -60,8 +64,10 @@ class Repair:
         home: Home,
         ingest: RunIngest,
         pipelines: Mapping[str, Pipeline],
+        limits: Limits | None = None,
     ) -> None:
         self._metastore = metastore
+        self._limits = limits or Limits()
         self._registry = registry
         self._home = home
         self._ingest = ingest
@@ -139,7 +145,7 @@ class Repair:
         if missing:
             raise NotRebuilt(f"what batch {missing[0]} was made of is not known")
         made: list[BucketFile] = []
-        try:
+        with self._no_orphans(made):
             if not origins:
                 made += self._again(pipeline, recipes[batch], recipes[batch].versions)
                 if self._exchanged(path, stored, made):
@@ -157,20 +163,31 @@ class Repair:
                         _check_writer(recipes[file.batch])
             replaced = [(s.path, s.bucket.offset) for s in stored]
             self._metastore.exchange_buckets(replaced, chosen)
-            made = [file for file in made if file.path not in {kept.path for kept in chosen}]
+            made[:] = [file for file in made if file.path not in {kept.path for kept in chosen}]
             emptied = pipeline.buckets.replace(replaced, chosen)
             self._home.remove(self._metastore.unreferred(emptied) if emptied else [])
-        finally:
-            self._home.remove([file.path for file in made])
+
+    @contextmanager
+    def _no_orphans(self, made: list[BucketFile]) -> Iterator[None]:
+        """Remove what is still in the list at the end; not if it may be named, which the next start finds out."""
+        try:
+            yield
+        except Exception as error:
+            if not in_doubt(error):
+                self._home.remove([file.path for file in made])
+            raise
+        self._home.remove([file.path for file in made])
 
     def _again(self, pipeline: Pipeline, recipe: Recipe, versions: tuple[str, ...]) -> list[BucketFile]:
         """Ingest a batch again; gives its bucket files, and removes what else it wrote."""
         known = tuple(path for path in versions if self._registry.keeps(path))
-        task = IngestTask(self._home, pipeline.stream, recipe.batch, recipe.watermark, recipe.clock, known)
+        plan = (recipe.batch, recipe.watermark, recipe.clock, known, recipe.apart)
+        task = IngestTask(self._home, pipeline.stream, *plan, self._limits)
         place = f"batch {recipe.batch} of {recipe.stream}"
         try:
             with no_leftovers_of_batch(self._metastore, self._home, recipe.stream, recipe.batch):
                 result = self._ingest(task, splits_from(recipe.splits))
+                crash_point("repair.ingested")
         except Exception as error:
             self._tries[place] += 1
             if disk_fault(error) is not None or self._tries[place] < MOST_TRIES:

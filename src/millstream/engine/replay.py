@@ -176,12 +176,7 @@ class _Replay:
                 record = self.core.metastore.query(query.id)
                 tables = (table for piece in pieces.get(query.id, ()) for table in self._built(record, piece))
                 _write_parquet(self.out / f"{query.id}.parquet", schema_of(record.query), tables)
-                queries[query.id] = {
-                    "windows_fired": record.windows,
-                    "answer_rows": record.answer_rows,
-                    "late_rows": record.late_rows,
-                    "failures": record.failures,
-                }
+                queries[query.id] = _outcome(record)
         queries |= {name: {"error": error.as_dict()} for name, error in self.errors.items()}
         summary = self._summary(queries, time.monotonic() - started)
         (self.out / "summary.json").write_text(
@@ -227,6 +222,17 @@ class _Replay:
             },
             "queries": queries,
         }
+
+
+def _outcome(record: QueryRecord) -> dict[str, Any]:
+    """What the summary says of a query that ran; one that had to be stopped on the way has the reason."""
+    found: dict[str, Any] = {
+        "windows_fired": record.windows,
+        "answer_rows": record.answer_rows,
+        "late_rows": record.late_rows,
+        "failures": record.failures,
+    }
+    return found if record.reason is None else found | {"stopped": record.reason}
 
 
 _Piece = tuple[AnswerReader, tuple[Range, Place]]

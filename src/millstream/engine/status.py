@@ -86,6 +86,8 @@ class EngineStatus:
     # Damaged bucket files that were made again since the start, and buckets that could not be.
     rebuilt_files: int = 0
     lost_buckets: int = 0
+    # Why the metastore does not answer, None while it does; epoch and streams are then as they were last known.
+    metastore_away: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millstream.config import Limits
+from millstream.config.limits import over
+from millstream.errors import reason_for
 from millstream.kernels.aggregate import plane_kinds
 from millstream.kernels.answers import Part, Range
 from millstream.kernels.batch import Evaluates
+from millstream.kernels.guard import NOBODYS_FAULT
 from millstream.kernels.keys import take
 from millstream.kernels.rest import Shape, Shaped, parameter_columns, run, shape_of
 from millstream.kernels.results import finish
@@ -50,6 +54,8 @@ class Fired:
     windows: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+    # The most groups that a window of the query has.
+    groups: dict[str, int] = field(default_factory=dict)
     # Queries whose rest cannot be evaluated, with the reason.
     broken: dict[str, str] = field(default_factory=dict)
 
@@ -180,23 +186,51 @@ class Context:
     time_type: DataType
     evaluator: Evaluates
     fired: Fired
+    limits: Limits = field(default_factory=Limits)
 
 
 def answer(pairs: Pairs, found: Sequence[Found], context: Context) -> None:
     """The answers of all queries of a shape; if that fails, query by query, so that one breaks alone."""
     if not sum(len(one.rows) for one in found):
         return
+    if _too_many_groups(pairs, found, context):
+        _one_by_one(pairs, found, context)
+        return
     try:
         part = _part(pairs, found, context)
         context.fired.parts += [part] if part.ranges else []
+    except NOBODYS_FAULT:
+        raise
     except Exception as error:
         if len(pairs.due) == 1:
-            context.fired.broken[pairs.due[0].member.query] = f"{type(error).__name__}: {error}"
-            return
-        for place in range(len(pairs.due)):
+            context.fired.broken[pairs.due[0].member.query] = reason_for(error)
+        else:
+            _one_by_one(pairs, found, context)
+
+
+def _one_by_one(pairs: Pairs, found: Sequence[Found], context: Context) -> None:
+    """Each query by itself, but for those that are known to break."""
+    for place, due in enumerate(pairs.due):
+        if due.member.query not in context.fired.broken:
             mine = np.flatnonzero(pairs.query == place)
             alone = [one.only(mine) for one in found]
             answer(_only(pairs, place, mine), [one for one in alone if one is not None], context)
+
+
+def _too_many_groups(pairs: Pairs, found: Sequence[Found], context: Context) -> bool:
+    """Note how many groups each query has in a window at most, and whether that is too many for one of them."""
+    counts = np.zeros(len(pairs.end), np.int64)
+    for one in found:
+        counts[one.first : one.first + len(one.counts)] += one.counts
+    most = np.zeros(len(pairs.due), np.int64)
+    np.maximum.at(most, pairs.query, counts)
+    fired, limit = context.fired, context.limits.query_groups
+    for due, groups in zip(pairs.due, most.tolist(), strict=True):
+        query = due.member.query
+        fired.groups[query] = max(groups, fired.groups.get(query, 0))
+        if groups > limit:
+            fired.broken.setdefault(query, over("query_groups", "a window", groups, limit, "groups"))
+    return bool((most > limit).any())
 
 
 def _only(pairs: Pairs, place: int, mine: IntArray) -> Pairs:
@@ -235,7 +269,7 @@ def _part(pairs: Pairs, found: Sequence[Found], context: Context) -> Part:
     windows = None if pairs.shape.ranking is None else np.repeat(np.arange(len(pair)), lengths)
     rest = run(pairs.shape, columns, len(rows), context.evaluator, windows)
     failures = _added(failures, rest.failures)
-    return Part(rest.columns, tuple(_ranges(pairs, pair, lengths, rest.keep, failures, context.fired)))
+    return Part(rest.columns, tuple(_ranges(pairs, pair, lengths, rest.keep, failures, context)))
 
 
 def _concatenate(parts: list[IntArray]) -> IntArray:
@@ -280,8 +314,14 @@ def _joined(measure: Measure, parts: list[list[Matrix]]) -> list[Matrix]:
 
 
 def _ranges(
-    pairs: Pairs, pair: IntArray, lengths: IntArray, keep: IntArray | None, failures: IntArray | None, fired: Fired
+    pairs: Pairs,
+    pair: IntArray,
+    lengths: IntArray,
+    keep: IntArray | None,
+    failures: IntArray | None,
+    context: Context,
 ) -> Iterator[Range]:
+    fired, limit = context.fired, context.limits.query_answer_rows
     edges = np.concatenate([[0], np.cumsum(lengths)])
     places = (edges if keep is None else np.searchsorted(keep, edges)).tolist()
     failed = None if failures is None else np.add.reduceat(failures, edges[:-1])
@@ -292,7 +332,9 @@ def _ranges(
         if failed is not None and failed[index]:
             fired.failures[query] += int(failed[index])
         first, count = places[index], places[index + 1] - places[index]
-        if count:
+        if count > limit:
+            fired.broken.setdefault(query, over("query_answer_rows", "a window", count, limit, "answer rows"))
+        elif count:
             partial = one.partial_until is not None and start <= one.partial_until
             fired.windows[query] += 1
             fired.rows[query] += count

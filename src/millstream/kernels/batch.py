@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,8 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.errors import reason_for
 from millstream.kernels.classes import ClassTable, Cuts
 from millstream.kernels.evaluate import Evaluated
+from millstream.kernels.guard import NOBODYS_FAULT
 from millstream.kernels.keys import Keys, code_keys
 from millstream.kernels.slices import Slicer
 from millstream.model.expression import Expression
@@ -22,6 +24,9 @@ IntArray = npt.NDArray[np.int64]
 
 # A column whose values span at most this many integers is located by table look-up, 20 times faster than by search.
 TABLE_SPAN = 1 << 16
+
+# Rows that an expression is evaluated on at a time when it is under suspicion.
+STEP_ROWS = 64
 
 # Doubles hold integers exactly up to here; np.bincount adds its weights as doubles.
 EXACT = 1 << 53
@@ -95,14 +100,32 @@ def limbs(column: pa.Array, plain: Numbers) -> list[npt.NDArray[np.float64]]:
     return [(wide & LIMB_MASK).astype(np.float64), (wide >> LIMB).astype(np.float64)]
 
 
+@dataclass(frozen=True)
+class Broken:
+    """Expressions that could not be evaluated, with the reason: on the rows of a chunk, and on those that queries
+    without a window select. They are NULL, and their queries are stopped. The chunks of a task share them, so that an
+    expression breaks once and not in every chunk."""
+
+    everywhere: dict[Expression, str] = field(default_factory=dict)
+    selected: dict[Expression, str] = field(default_factory=dict)
+
+
 class Batch:
     """One chunk. ``prepare`` evaluates what the groups will ask for, in a single pass over the rows."""
 
-    def __init__(self, table: pa.Table, times: IntArray, evaluator: Evaluates) -> None:
+    def __init__(
+        self,
+        table: pa.Table,
+        times: IntArray,
+        evaluator: Evaluates,
+        broken: Broken | None = None,
+        apart: bool = False,
+    ) -> None:
         self.table = table
         self.times = times
-        # Expressions that could not be evaluated, with the reason; they are NULL, and their queries are stopped.
-        self.broken: dict[Expression, str] = {}
+        self._broken = broken or Broken()
+        self.broken = self._broken.everywhere
+        self._apart = apart
         self._evaluator = evaluator
         self._values: dict[Expression, Evaluated] = {}
         self._numbers: dict[Expression, Numbers] = {}
@@ -118,19 +141,41 @@ class Batch:
 
     def prepare(self, expressions: Iterable[Expression]) -> None:
         missing = [e for e in dict.fromkeys(expressions) if e not in self._values]
-        if missing:
-            self._values.update(zip(missing, self._evaluate(missing), strict=True))
+        good = [e for e in missing if e not in self.broken]
+        self._values.update({e: self._nothing(e) for e in missing if e in self.broken})
+        if self._apart:
+            self._values.update({e: self._alone(e) for e in good})
+        elif good:
+            self._values.update(zip(good, self._evaluate(good), strict=True))
 
     def _evaluate(self, expressions: list[Expression]) -> list[Evaluated]:
         """All at once; if that fails, one by one, so that a query whose expression breaks the evaluator breaks
         alone."""
         try:
             return self._evaluator.evaluate_counted(self.table, expressions)
+        except NOBODYS_FAULT:
+            raise
+        except Exception:
+            return [self._alone(e) for e in expressions]
+
+    def _alone(self, expression: Expression) -> Evaluated:
+        """In small steps, since an evaluation can be interrupted only between two of them."""
+        steps = pa.Table.from_batches(self.table.to_batches(max_chunksize=STEP_ROWS), self.table.schema)
+        try:
+            return self._evaluator.evaluate_counted(steps, [expression])[0]
+        except NOBODYS_FAULT:
+            raise
         except Exception as error:
-            if len(expressions) > 1:
-                return [found for e in expressions for found in self._evaluate([e])]
-            self.broken[expressions[0]] = f"{type(error).__name__}: {error}"
-            return [Evaluated(pa.nulls(self.table.num_rows, expressions[0].type.arrow), None)]
+            self.broken[expression] = reason_for(error)
+            return self._nothing(expression)
+
+    def _nothing(self, expression: Expression) -> Evaluated:
+        return Evaluated(pa.nulls(self.table.num_rows, expression.type.arrow), None)
+
+    def only(self, rows: IntArray) -> Batch:
+        """Some rows of the chunk."""
+        table = self.table.take(pa.array(rows))
+        return Batch(table, self.times[rows], self._evaluator, Broken(self._broken.selected), self._apart)
 
     def value(self, expression: Expression) -> pa.Array:
         self.prepare((expression,))

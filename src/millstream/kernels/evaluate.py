@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.config import Limits
+from millstream.kernels.guard import allowance, end_process, watched
 from millstream.model.expression import Column, Expression, Literal, Value, columns, rewrite
 from millstream.model.types import DataType
 from millstream.sql.functions import Program
 from millstream.sql.functions.folding import folded
 
-# Ingest hands over batches of some hundred thousand rows; expressions over them need a fraction of this.
-MEMORY_LIMIT = "1GB"
 _INPUT = "millstream_input"
 _ROW = "#row"
 # Distinct sets of expressions whose SQL a process keeps; a group version asks for a handful.
@@ -84,8 +84,14 @@ class Evaluator:
     [1, None]
     """
 
-    def __init__(self, memory_limit: str = MEMORY_LIMIT) -> None:
-        self._connection = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": memory_limit})
+    def __init__(self, limits: Limits | None = None, *, in_worker: bool = False) -> None:
+        limits = limits or Limits()
+        self._memory = limits.evaluation_memory
+        memory = f"{self._memory}B"
+        self._connection = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": memory})
+        # A worker whose evaluation cannot be interrupted is given up; the driver cannot be.
+        self._last_resort = end_process if in_worker else None
+        self._seconds = limits.evaluation_time / 1e6
         _open.add(self)
 
     def close(self) -> None:
@@ -108,8 +114,10 @@ class Evaluator:
 
     def constant(self, expression: Expression) -> Value:
         """The value of an expression without columns, in the form that literals have."""
-        if isinstance(expression, Literal):
-            return expression.value
+        # Thousands of constants in a condition would take the database seconds.
+        plain = folded(expression)
+        if isinstance(plain, Literal):
+            return plain.value
         if columns(expression):
             raise ValueError(f"not a constant: it has the columns {', '.join(sorted(columns(expression)))}")
         one_row = pa.table({_ROW: pa.array([0], pa.int8())})
@@ -135,7 +143,9 @@ class Evaluator:
         query = _plan(expressions, counting)
         self._connection.register(_INPUT, _input(table, query.inputs))
         try:
-            answer = self._connection.sql(query.sql).to_arrow_table()
+            interrupt = self._connection.interrupt
+            with watched(interrupt, self._seconds, self._last_resort), allowance(self._memory):
+                answer = self._connection.sql(query.sql).to_arrow_table()
         finally:
             self._connection.unregister(_INPUT)
         results = []

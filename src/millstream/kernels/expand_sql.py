@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from millstream.model.expression import Call, Column, Expression, Literal, columns, rewrite
+from millstream.model.expression import Call, Column, Expression, Literal, columns, conjuncts, rewrite
 from millstream.model.join import JoinNode, JoinQuery, Ranking, Tree, joins_of, leaves_of, leg_column, leg_of, legs_of
 from millstream.model.query import WINDOW_END, WINDOW_START
 from millstream.model.types import BOOLEAN, DataType
@@ -74,7 +74,7 @@ def statement(query: JoinQuery, sizes: Sequence[int], start: int, end: int) -> S
     builder = _Builder(window, inputs, sizes)
     part = builder.part(query.tree)
     if query.where is not None:
-        part = builder.filtered(part, [builder.inner(c) for c in _conjuncts(query.where)])
+        part = builder.filtered(part, [builder.inner(c) for c in conjuncts(query.where)])
     if query.ranking is not None:
         part = builder.ranked(part, query.ranking)
     program = Program()
@@ -94,13 +94,6 @@ def _conditions(query: JoinQuery) -> Iterator[Expression]:
     if query.ranking is not None:
         yield from query.ranking.partition
         yield from (order.expression for order in query.ranking.order)
-
-
-def _conjuncts(condition: Expression | None) -> list[Expression]:
-    """A conjunction is TRUE exactly where all its parts are."""
-    if isinstance(condition, Call) and condition.op == "And":
-        return [part for argument in condition.args for part in _conjuncts(argument)]
-    return [] if condition is None else [condition]
 
 
 def _unmatched(tree: Tree) -> frozenset[int]:
@@ -333,12 +326,12 @@ class _Builder:
         self._collect(tree.left, region)
         self._collect(tree.right, region)
         region.pairs.extend((self.inner(one), self.inner(other)) for one, other in tree.equal)
-        region.conditions.extend(self.inner(condition) for condition in _conjuncts(tree.residual))
+        region.conditions.extend(self.inner(condition) for condition in conjuncts(tree.residual))
 
     def _other_join(self, node: JoinNode) -> _Part:
         left, right, kind = self.part(node.left), self.part(node.right), node.kind
         keys = [(self.inner(one), self.inner(other)) for one, other in node.equal]
-        residual = [self.inner(condition) for condition in _conjuncts(node.residual)]
+        residual = [self.inner(condition) for condition in conjuncts(node.residual)]
         if kind in _MIRRORED and right.weight > left.weight:
             left, right, kind = right, left, _MIRRORED[kind]
             keys = [(other, one) for one, other in keys]

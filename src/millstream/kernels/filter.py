@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from millstream.kernels.batch import Batch, Evaluates
+from millstream.kernels.batch import Batch
 from millstream.kernels.group import Group
 from millstream.kernels.ingest import Tally, blame, count_selection_failures
 
 
-def select_rows(group: Group, batch: Batch, evaluator: Evaluates, tally: Tally) -> dict[str, tuple[pa.Array, ...]]:
+def select_rows(group: Group, batch: Batch, tally: Tally) -> dict[str, tuple[pa.Array, ...]]:
     """The output columns of every query that selects a row; expressions are evaluated once, on rows that some query
     selects."""
     classes = batch.classes(group.table)
     count_selection_failures(group, batch, tally)
     wanted = np.flatnonzero(classes < group.table.classes)
-    chosen = Batch(batch.table.take(pa.array(wanted)), batch.times[wanted], evaluator)
+    chosen = batch.only(wanted)
     chosen.prepare(group.projected)
     blame(group, chosen.broken, tally)
     classes = classes[wanted]

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millstream.config import Limits
 from millstream.kernels.aggregate import identity, plane_kinds, ranked, stored
 from millstream.kernels.answering import Context, Due, Fired, Found, Pairs, answer, pairs_of
 from millstream.kernels.batch import Evaluates
@@ -57,7 +58,12 @@ def can_keep(group: Group, keys: int, limit: int) -> bool:
 
 
 def fire(
-    due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType, evaluator: Evaluates, kept: Sequence[Stack] = ()
+    due: Sequence[Due],
+    pieces: Sequence[Piece],
+    time_type: DataType,
+    evaluator: Evaluates,
+    kept: Sequence[Stack] = (),
+    limits: Limits | None = None,
 ) -> Fired:
     """Answer the due windows of queries that share their keys; ``pieces`` and ``kept`` stacks together hold all
     buckets that those windows need."""
@@ -81,7 +87,7 @@ def fire(
         views += loose_views(members, narrowed, stacked[1], first, last, measures)
         for pairs, mine in zip(shapes, found, strict=True):
             mine += _windows(pairs, views, first, last)
-    context = Context(values, key_values, time_type, evaluator, fired)
+    context = Context(values, key_values, time_type, evaluator, fired, limits or Limits())
     for pairs, mine in zip(shapes, found, strict=True):
         answer(pairs, mine, context)
     return fired

@@ -17,6 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millstream.config import Limits
+from millstream.config.limits import over
+from millstream.errors import reason_for
 from millstream.kernels.aggregate import ranked, stored
 from millstream.kernels.answering import Context, Due, Fired, Found, Pairs, answer, pairs_of
 from millstream.kernels.answers import Range
@@ -33,6 +36,7 @@ from millstream.kernels.fire import (
     with_ranks,
 )
 from millstream.kernels.group import Group
+from millstream.kernels.guard import NOBODYS_FAULT
 from millstream.kernels.join_lists import ListLeg
 from millstream.kernels.keys import align
 from millstream.kernels.relation import Relation, total_rows
@@ -131,6 +135,7 @@ def fire_joins(
     legs: Sequence[LegSource],
     time_type: DataType,
     evaluator: Evaluator,
+    limits: Limits | None = None,
 ) -> JoinFired:
     """Answer the due windows of joins whose legs have the same attributes."""
     fired = JoinFired()
@@ -144,7 +149,7 @@ def fire_joins(
     for mine in by_key.values():
         form = made[mine[0].form]
         sides = [_Side.of(form, leg, legs[leg]) for leg in range(len(legs))]
-        run = _Run(form, [one.query for one in mine], sides, time_type, evaluator, fired)
+        run = _Run(form, [one.query for one in mine], sides, time_type, evaluator, fired, limits or Limits())
         for pairs in pairs_of([made[one.form].due(one) for one in mine], slices):
             run.answer(pairs)
     return fired
@@ -199,16 +204,19 @@ class _Run:
     time_type: DataType
     evaluator: Evaluator
     fired: JoinFired
+    limits: Limits
 
     def answer(self, pairs: Pairs) -> None:
         views = [self._views(side) for side in self.sides]
         for places in self._blocks(pairs):
             try:
                 self._block(pairs, places, views)
+            except NOBODYS_FAULT:
+                raise
             except Exception as error:
                 if places.stop - places.start == 1:
                     query = pairs.due[int(pairs.query[places.start])].member.query
-                    self.fired.broken.setdefault(query, f"{type(error).__name__}: {error}")
+                    self.fired.broken.setdefault(query, reason_for(error))
                     continue
                 for place in range(places.start, places.stop):
                     self._alone(pairs, place, views)
@@ -219,8 +227,10 @@ class _Run:
             return
         try:
             self._block(pairs, slice(place, place + 1), views)
+        except NOBODYS_FAULT:
+            raise
         except Exception as error:
-            self.fired.broken[query] = f"{type(error).__name__}: {error}"
+            self.fired.broken[query] = reason_for(error)
 
     def _blocks(self, pairs: Pairs) -> Iterator[slice]:
         """Ranges of pairs that run together: of one window where the window's bounds take part in the join."""
@@ -270,13 +280,17 @@ class _Run:
             picked = tuple(p.reshape(-1) if used is None else p[used] for p in mine)
             planes[measure] = list(stored(measure, picked))
         keys = tuple(result.attributes[key] for key in query.keys)
-        context = Context(result.values, keys, self.time_type, self.evaluator, self.fired)
+        context = Context(result.values, keys, self.time_type, self.evaluator, self.fired, self.limits)
         answer(block, [Found.of(0, 0, rows, used, planes)], context)
 
     def _count(self, pairs: Pairs, totals: IntArray) -> None:
+        limit = self.limits.query_answer_rows
         for place, total in enumerate(totals.tolist()):
-            if total:
-                one = pairs.due[int(pairs.query[place])]
+            one = pairs.due[int(pairs.query[place])]
+            if total > limit:
+                reason = over("query_answer_rows", "a window", total, limit, "answer rows")
+                self.fired.broken.setdefault(one.member.query, reason)
+            elif total:
                 start, end = int(pairs.start[place]), int(pairs.end[place])
                 partial = one.partial_until is not None and start <= one.partial_until
                 self.fired.windows[one.member.query] += 1

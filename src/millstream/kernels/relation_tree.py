@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from millstream.kernels.relation import Computes, Pairs, Relation, attributes_in
 from millstream.kernels.relation_group import group, reduce
 from millstream.kernels.relation_group import where as filtered
 from millstream.kernels.relation_join import join, pair_count
-from millstream.model.expression import Call, Expression
+from millstream.model.expression import Call, Expression, conjuncts
 from millstream.model.group import Measure
 from millstream.model.join import JoinNode, Tree, leaves_of, legs_of
 from millstream.model.types import BOOLEAN
@@ -40,7 +40,7 @@ def evaluate_tree(
     if where is None:
         return walk.run(tree, wanted, missing, ())
     if isinstance(tree, JoinNode) and tree.kind == "inner":
-        return walk.run(tree, wanted, missing, tuple(_conjuncts(where)))
+        return walk.run(tree, wanted, missing, tuple(conjuncts(where)))
     below = dict.fromkeys((*wanted, *walk.attributes(where, frozenset(leaves_of(tree)))))
     return group(filtered(walk.run(tree, tuple(below), missing, ()), where, evaluator), wanted, evaluator)
 
@@ -139,14 +139,6 @@ def _of(measures: tuple[Measure, ...], legs: Legs) -> tuple[Measure, ...]:
     return tuple(m for m in measures if _covered(m.argument, legs))
 
 
-def _conjuncts(condition: Expression) -> Iterator[Expression]:
-    if isinstance(condition, Call) and condition.op == "And":
-        for argument in condition.args:
-            yield from _conjuncts(argument)
-    else:
-        yield condition
-
-
 def _conjunction(conditions: Sequence[Expression]) -> Expression | None:
     joined: Expression | None = None
     for condition in conditions:
@@ -173,7 +165,7 @@ class _Region:
         if isinstance(tree, int) or tree.kind != "inner":
             return cls((tree,), (), ())
         left, right = cls.of(tree.left), cls.of(tree.right)
-        mine = () if tree.residual is None else tuple(_conjuncts(tree.residual))
+        mine = tuple(conjuncts(tree.residual))
         return cls(
             left.operands + right.operands,
             left.equal + right.equal + tree.equal,

@@ -55,6 +55,15 @@ def columns(expression: Expression) -> set[str]:
     return {node.name for node in walk(expression) if isinstance(node, Column)}
 
 
+def conjuncts(condition: Expression | None) -> Iterator[Expression]:
+    """The parts that must all be TRUE for a condition to be TRUE; none without a condition."""
+    if isinstance(condition, Call) and condition.op == "And":
+        for part in condition.args:
+            yield from conjuncts(part)
+    elif condition is not None:
+        yield condition
+
+
 def rewrite(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
     """Replace nodes from the top: where ``change`` gives an expression it is taken as it is, else its arguments are
     visited."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from millstream.model.expression import Column, Expression, walk
+from millstream.model.expression import Column, Expression, conjuncts, walk
 from millstream.model.join import JoinQuery, joins_of, leg_of, legs_of, of_leg
 from millstream.model.query import WINDOW_END, WINDOW_START, Aggregate, LogicalQuery
 from millstream.model.stream import Field
@@ -29,14 +29,12 @@ def query_of_member(member: str) -> str:
 
 
 def conditions(query: JoinQuery) -> Iterator[Expression]:
-    """All that decides which rows meet."""
+    """All that decides which rows meet; each part of a conjunction by itself, since inner joins take them apart."""
     for node in joins_of(query.tree):
         for pair in node.equal:
             yield from pair
-        if node.residual is not None:
-            yield node.residual
-    if query.where is not None:
-        yield query.where
+        yield from conjuncts(node.residual)
+    yield from conjuncts(query.where)
 
 
 def _arguments(query: JoinQuery) -> Iterator[Expression]:

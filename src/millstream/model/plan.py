@@ -81,7 +81,7 @@ class Damage:
 class Recipe:
     """What it takes to ingest a batch again, should a file of it be damaged: ``splits`` are the source's own text of
     what each task read, ``rows`` all rows that they gave. ``writer`` names the software: the same one writes the same
-    bytes."""
+    bytes. ``apart``: expressions were evaluated one by one, because the batch had failed before."""
 
     stream: str
     batch: int
@@ -91,6 +91,7 @@ class Recipe:
     splits: str
     rows: int
     writer: str
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +137,5 @@ class FireResult:
     held: tuple[str, ...] = ()
     # Windows answered without data that are lost.
     incomplete_by_query: dict[str, int] = field(default_factory=dict)
+    # The most groups that a window of the query had.
+    groups_by_query: dict[str, int] = field(default_factory=dict)

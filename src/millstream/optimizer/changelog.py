@@ -10,7 +10,7 @@ from millstream.model.group import GroupVersion, Member
 from millstream.model.query import LogicalQuery
 from millstream.model.selection import Selection
 from millstream.optimizer.cost import Statistics
-from millstream.optimizer.grouping import Candidate, Sketch, choose, free_slot, with_members, with_more
+from millstream.optimizer.grouping import Candidate, Sketch, choose, free_slot
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,21 @@ class Rewritten:
 
 @dataclass
 class _Draft:
+    """A group while it changes: ``sketch`` counts the members as they are now."""
+
     sketch: Sketch
     members: dict[str, Member]
-    shrunk: bool = False
+
+    def add(self, member: Member) -> None:
+        self.members[member.query] = member
+        self.sketch.add(member)
+
+    def remove(self, query: str) -> None:
+        self.sketch.remove(self.members.pop(query))
 
     def next(self) -> Sketch:
-        """The group after the change; anew if queries have left, since their constants may be nobody else's."""
-        if self.shrunk:
-            return Sketch.of(with_members(self.sketch.version, self.members.values()))
-        self.sketch.version = with_more(self.sketch.version, self.sketch, self.members.values())
+        """The group after the change."""
+        self.sketch.follow(self.members.values())
         return self.sketch
 
 
@@ -65,9 +71,7 @@ def rewrite(
     """Apply deletes, then creates. ``groups`` are the current versions by group, ``group_of`` gives a query's group."""
     plan = _Plan({})
     for query in deletes:
-        draft = _draft(plan, groups, group_of[query])
-        del draft.members[query]
-        draft.shrunk = True
+        _draft(plan, groups, group_of[query]).remove(query)
     for create in creates:
         _place(plan, groups, create, new_group, statistics)
     return Rewritten(tuple(draft.next() for draft in plan.drafts.values()), plan.places)
@@ -96,8 +100,7 @@ def _place(
         group = chosen.version.group
     draft = _draft(plan, groups, group)
     slot = free_slot(draft.members.values())
-    draft.members[create.id] = member_of(create, slot)
-    draft.sketch.add(draft.members[create.id])
+    draft.add(member_of(create, slot))
     plan.places[create.id] = (group, slot)
 
 

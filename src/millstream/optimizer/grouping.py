@@ -8,13 +8,15 @@ stream and keys, so a create looks at the sketches of a few groups and rewrites 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from millstream.model.expression import Expression
 from millstream.model.group import GroupVersion, Measure, Member, measures_of
 from millstream.model.query import LogicalQuery, WindowSpec
-from millstream.model.selection import Attribute, Bound, Selection, attributes, leaves
+from millstream.model.selection import Attribute, Bound, Leaf, Selection, leaves
 from millstream.optimizer.cost import DENSE, Statistics, group_cost, slices_per_second
 
 # More classes than this make partial aggregates by class a loss.
@@ -30,44 +32,81 @@ NARROWEST_SLICE = 20_000
 
 @dataclass
 class Sketch:
-    """What placing a query needs to know of a group: kept up to date with each version, cheap to extend by one."""
+    """What placing a query needs to know of a group, counted over its members, so that a member more or less costs the
+    same however many there are."""
 
     version: GroupVersion
-    thresholds: dict[Attribute, set[Bound]] = field(default_factory=dict)
-    windows: set[WindowSpec] = field(default_factory=set)
+    # How many members compare an attribute with a bound; and use an attribute, a window, a measure.
+    thresholds: dict[Attribute, Counter[Bound]] = field(default_factory=dict)
+    attributes: Counter[Attribute] = field(default_factory=Counter)
+    windows: Counter[WindowSpec] = field(default_factory=Counter)
+    measures: Counter[Measure] = field(default_factory=Counter)
     members: int = 0
-    measures: set[Measure] = field(default_factory=set)
-    # Whether rows are kept for its members: each row that any of them selects.
-    keeps_rows: bool = False
+    # Members that rows are kept for: each row that any of them selects.
+    keeping: int = 0
 
     @classmethod
     def of(cls, version: GroupVersion) -> Sketch:
-        sketch = cls(version, members=len(version.members), measures=set(version.measures))
+        sketch = cls(version)
         for member in version.members:
-            sketch._add(member)
+            sketch.add(member)
         return sketch
 
+    @property
+    def keeps_rows(self) -> bool:
+        return self.keeping > 0
+
     def copy(self) -> Sketch:
-        thresholds = {attribute: set(bounds) for attribute, bounds in self.thresholds.items()}
-        return Sketch(self.version, thresholds, set(self.windows), self.members, set(self.measures), self.keeps_rows)
+        thresholds = {attribute: Counter(bounds) for attribute, bounds in self.thresholds.items()}
+        counted = (Counter(self.attributes), Counter(self.windows), Counter(self.measures))
+        return Sketch(self.version, thresholds, *counted, self.members, self.keeping)
 
     def add(self, member: Member) -> None:
-        """Take in one more member, so that the next create of the same batch sees it."""
-        self._add(member)
-        self.members += 1
-        self.measures.update(m for a in member.aggregates for m in measures_of(a))
+        self._count(member, 1)
 
-    def _add(self, member: Member) -> None:
-        _add_thresholds(self.thresholds, member.selection)
+    def remove(self, member: Member) -> None:
+        self._count(member, -1)
+
+    def _count(self, member: Member, by: int) -> None:
+        for leaf in leaves(member.selection):
+            known = self.thresholds.setdefault(leaf.attribute, Counter())
+            for bound in bounds_of(leaf):
+                _change(known, bound, by)
+            _change(self.attributes, leaf.attribute, by)
+            if leaf.attribute not in self.attributes:
+                del self.thresholds[leaf.attribute]
         if member.window is not None:
-            self.windows.add(member.window)
-        self.keeps_rows = self.keeps_rows or bool(member.columns)
+            _change(self.windows, member.window, by)
+        for measure in (m for a in member.aggregates for m in measures_of(a)):
+            _change(self.measures, measure, by)
+        self.members += by
+        self.keeping += by if member.columns else 0
+
+    def follow(self, members: Iterable[Member]) -> None:
+        """Make the next version, of the members that are counted. Attributes and measures are in an order that depends
+        on nothing but what they are: so the members alone tell what a version was."""
+        kept = tuple(sorted(members, key=lambda m: m.slot))
+        old = self.version
+        self.version = GroupVersion(
+            old.group,
+            old.version + 1,
+            old.stream,
+            old.keys,
+            tuple(sorted(self.attributes, key=repr)),
+            tuple(sorted(self.measures, key=repr)),
+            kept,
+        )
 
 
-def _add_thresholds(thresholds: dict[Attribute, set[Bound]], selection: Selection) -> None:
-    for leaf in leaves(selection):
-        known = thresholds.setdefault(leaf.attribute, set())
-        known.update(bound for span in leaf.ranges for bound in span if bound is not None)
+def _change(counter: Counter[Any], item: object, by: int) -> None:
+    counter[item] += by
+    if not counter[item]:
+        del counter[item]
+
+
+def bounds_of(leaf: Leaf) -> Iterator[Bound]:
+    """The constants that a leaf compares its attribute with."""
+    return (bound for span in leaf.ranges for bound in span if bound is not None)
 
 
 @dataclass(frozen=True)
@@ -90,9 +129,10 @@ class Candidate:
 def choose(candidate: Candidate, sketches: Iterable[Sketch], statistics: Statistics) -> Sketch | None:
     """The group that the query should join; None for a new one. ``sketches`` are those of the same stream."""
     mine: dict[Attribute, set[Bound]] = {}
-    _add_thresholds(mine, candidate.selection)
+    for leaf in leaves(candidate.selection):
+        mine.setdefault(leaf.attribute, set()).update(bounds_of(leaf))
     window = candidate.query.window
-    windows = set() if window is None else {window}
+    windows: set[WindowSpec] = set() if window is None else {window}
     measures = set(candidate.measures)
     sizes = {attribute: len(bounds) + 2 for attribute, bounds in mine.items()}
     best: Sketch | None = None
@@ -107,23 +147,25 @@ def choose(candidate: Candidate, sketches: Iterable[Sketch], statistics: Statist
             continue
         if len(union) > len(sketch.thresholds) and _expected(union) * statistics.keys * DENSE > least:
             continue  # the planes of the larger grid alone cost more
-        both = sketch.windows | windows
+        both = windows.union(sketch.windows)
         if len(both) > len(sketch.windows) and _narrow(both) and not _narrow(sketch.windows):
             continue
         before = {attribute: len(bounds) + 2 for attribute, bounds in sketch.thresholds.items()}
         rows = candidate.keeps_rows
-        grown = _cost(union, sketch.members + 1, len(sketch.measures | measures), both, statistics, rows)
+        grown = _cost(union, sketch.members + 1, len(measures.union(sketch.measures)), both, statistics, rows)
         growth = grown - _cost(before, sketch.members, len(sketch.measures), sketch.windows, statistics, rows)
         if growth < least:
             best, least = sketch, growth
     return best
 
 
-def _union_sizes(known: Mapping[Attribute, set[Bound]], more: Mapping[Attribute, set[Bound]]) -> dict[Attribute, int]:
+def _union_sizes(
+    known: Mapping[Attribute, Counter[Bound]], more: Mapping[Attribute, set[Bound]]
+) -> dict[Attribute, int]:
     """Intervals of each attribute with the constants of both; the larger sets are only looked into."""
     sizes = {attribute: len(bounds) + 2 for attribute, bounds in known.items()}
     for attribute, bounds in more.items():
-        old = known.get(attribute, set())
+        old = known.get(attribute, Counter[Bound]())
         sizes[attribute] = sizes.get(attribute, 2) + sum(bound not in old for bound in bounds)
     return sizes
 
@@ -153,20 +195,13 @@ def _expected(sizes: Mapping[Attribute, int]) -> int:
     return math.prod(n if a.domain == "boolean" else max(n, EXPECTED_INTERVALS) for a, n in sizes.items())
 
 
-def with_members(version: GroupVersion, members: Iterable[Member]) -> GroupVersion:
-    """The next version, with these members and just the attributes and measures that they need."""
-    kept = tuple(sorted(members, key=lambda m: m.slot))
-    needed = tuple(dict.fromkeys(a for m in kept for a in attributes(m.selection)))
-    measures = tuple(dict.fromkeys(x for m in kept for a in m.aggregates for x in measures_of(a)))
-    return GroupVersion(version.group, version.version + 1, version.stream, version.keys, needed, measures, kept)
-
-
-def with_more(version: GroupVersion, sketch: Sketch, members: Iterable[Member]) -> GroupVersion:
-    """The next version when none has left: what there was, and what the new ones add."""
-    needed = (*version.attributes, *(a for a in sketch.thresholds if a not in version.attributes))
-    measures = (*version.measures, *sorted(sketch.measures - set(version.measures), key=repr))
-    kept = tuple(sorted(members, key=lambda m: m.slot))
-    return GroupVersion(version.group, version.version + 1, version.stream, version.keys, needed, measures, kept)
+def with_members(version: GroupVersion, members: Sequence[Member]) -> GroupVersion:
+    """The next version of a group, with these members and no others."""
+    sketch = Sketch(version)
+    for member in members:
+        sketch.add(member)
+    sketch.follow(members)
+    return sketch.version
 
 
 def free_slot(members: Iterable[Member]) -> int:

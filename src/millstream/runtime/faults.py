@@ -1,115 +1,86 @@
-"""Faults of the machine: no space left, an I/O error, a disk that has become read-only. Nobody's query is to blame, and
-they pass: what failed is repeated until they have."""
+"""Whether a query may be to blame for a job that failed, and what to tell of it.
+
+Not to blame are the disk, the network, the metastore, the source, an engine that stops and a JVM that is gone: leaving
+queries out would change nothing. What a task says is read from the last line of its Python traceback, never from the
+whole text, which may quote what users have written.
+"""
 
 from __future__ import annotations
 
-import errno
+import builtins
 import re
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
-from millstream.errors import EngineError
+import duckdb
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_FAULTS = (*_FULL, errno.EIO, errno.EROFS)
-_WORDS = {
-    errno.ENOSPC: "no space left",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EIO: "an input/output error",
-    errno.EROFS: "a read-only file system",
-}
+from millstream.errors import MillstreamError
 
-# As Python writes an OSError, also inside the traceback of a task that Spark hands on as text.
-_ERRNO = re.compile(r"\[Errno (\d+)\] [^:\n]*(?:: '([^'\n]*)')?")
-# As SQLite, and as Java, say it.
-_TEXTS = (
-    ("database or disk is full", errno.ENOSPC),
-    ("No space left on device", errno.ENOSPC),
-    ("Disk quota exceeded", errno.EDQUOT),
-    ("disk I/O error", errno.EIO),
-    ("Input/output error", errno.EIO),
-    ("attempt to write a readonly database", errno.EROFS),
-    ("Read-only file system", errno.EROFS),
-)
+# Spark's words for a Python worker, or a whole executor, that is gone: killed, out of memory, or crashed.
+_DEATHS = ("Python worker exited unexpectedly", "Python worker has crashed", "ExecutorLostFailure")
+_DIED = "a worker process that died"
+# Results are descriptions; only a query with very many of them makes these too large.
+_TOO_LARGE = "spark.driver.maxResultSize"
+_TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
+# Reasons are shown in tables; the log has the rest.
+LONGEST_REASON = 300
 
 
-def disk_fault(error: BaseException, place: str = "the disk") -> EngineError | None:
-    """The fault of the disk behind an error, as an error for people; None where there is none. ``place`` is named
-    where the error does not say which file it was."""
-    for one in _chain(error):
-        if isinstance(one, EngineError) and one.code in ("NO_SPACE", "DISK_ERROR"):
-            return one
-        found = _numbered(one) or _told(str(one))
-        if found is not None:
-            return _fault(found[0], found[1] or place)
-    return None
+def may_be_a_query(error: BaseException) -> bool:
+    """Whether the job may succeed without one of its queries."""
+    if isinstance(error, (PySparkException, Py4JJavaError)):
+        return _task_may_be(_text(error))
+    # Py4J's other errors tell of a JVM that is gone.
+    environmental = (MillstreamError, OSError, Py4JError, duckdb.IOException)
+    return isinstance(error, Exception) and not isinstance(error, environmental)
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
+def reason_of(error: BaseException) -> str:
+    """The error in one line, for people: what the task raised, without the stack of Spark around it."""
+    text = _text(error)
+    if not isinstance(error, (PySparkException, Py4JJavaError)):
+        return _short(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    raised = _raised(text)
+    if raised is not None:
+        return _short(f"{raised[0].rsplit('.', 1)[-1]}: {raised[1]}" if raised[1] else raised[0])
+    return _DIED if any(death in text for death in _DEATHS) else _short(text.strip().partition("\n")[0])
 
 
-def _numbered(error: BaseException) -> tuple[int, str | None] | None:
-    if isinstance(error, OSError) and error.errno in _FAULTS:
-        return error.errno, None if error.filename is None else str(error.filename)
-    return None
-
-
-def _told(text: str) -> tuple[int, str | None] | None:
-    for match in _ERRNO.finditer(text):
-        if int(match[1]) in _FAULTS:
-            return int(match[1]), match[2]
-    return next(((number, None) for words, number in _TEXTS if words in text), None)
-
-
-def _fault(number: int, place: str) -> EngineError:
-    if number in _FULL:
-        hint = "make room; everything goes on by itself"
-        return EngineError("NO_SPACE", f"{_WORDS[number]} on {place}", hint=hint)
-    hint = "look after the disk; everything goes on by itself once it can be written"
-    return EngineError("DISK_ERROR", f"{_WORDS[number]} on {place}", hint=hint)
-
-
-@contextmanager
-def faults_told(place: str) -> Iterator[None]:
-    """Faults of the disk inside this are told as such."""
+def _text(error: BaseException) -> str:
+    """Spark's errors ask the JVM for their text, which may be gone."""
     try:
-        yield
-    except Exception as error:
-        fault = disk_fault(error, place)
-        if fault is None or fault is error:
-            raise
-        raise fault from error
+        return str(error)
+    except (OSError, Py4JError):
+        return type(error).__name__
 
 
-# Seconds before the first repetition after a fault, and the most before any other: each waits twice as long as the
-# last. Space comes back when somebody makes it, so looking more often would only make noise.
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 30.0
+def _task_may_be(text: str) -> bool:
+    raised = _raised(text)
+    if raised is not None:
+        return not _environmental(raised[0])
+    return any(words in text for words in (*_DEATHS, _TOO_LARGE))
 
 
-class Backoff:
-    """When to try again; ``clock`` is in seconds."""
+def _raised(text: str) -> tuple[str, str] | None:
+    """Class and message of the exception that ended the task's Python, None where it raised none."""
+    _, found, rest = text.rpartition(_TRACEBACK)
+    if not found:
+        return None
+    for line in rest.split("\n"):
+        match = _RAISED.match(line.rstrip())
+        if match is not None:
+            return match[1], match[2] or ""
+    return None
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._wait = 0.0
-        self._next = 0.0
 
-    def failed(self) -> float:
-        """Another try has failed; gives the seconds until the next."""
-        self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
-        self._next = self._clock() + self._wait
-        return self._wait
+def _environmental(name: str) -> bool:
+    if name.startswith(("millstream.errors.", "py4j.")) or name.endswith("duckdb.IOException"):
+        return True
+    kind = getattr(builtins, name, None)
+    return isinstance(kind, type) and issubclass(kind, OSError)
 
-    def succeeded(self) -> None:
-        self._wait = 0.0
 
-    @property
-    def due(self) -> bool:
-        return self._clock() >= self._next
+def _short(text: str) -> str:
+    line = text.partition("\n")[0]
+    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"

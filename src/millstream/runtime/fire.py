@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from millstream.errors import DamagedFile
+from millstream.config import Limits
+from millstream.errors import DamagedFile, reason_for
 from millstream.kernels import bucket
 from millstream.kernels.answering import Due, Fired
 from millstream.kernels.answers import Part
@@ -18,6 +19,7 @@ from millstream.kernels.bucket import Cells
 from millstream.kernels.checksum import checksum
 from millstream.kernels.fire import Piece, by_start, can_keep, fire
 from millstream.kernels.group import Group
+from millstream.kernels.guard import NOBODYS_FAULT, hold_process
 from millstream.kernels.merge import merge
 from millstream.kernels.stack import SliceId, Stack, slice_id
 from millstream.model.plan import Bucket, BucketFile, Damage, FireResult
@@ -71,13 +73,16 @@ class FireTask:
     stream: str
     time_type: DataType
     items: tuple[FireItem, ...]
+    limits: Limits = field(default_factory=Limits)
 
 
 def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     """Fire all items; their answers go to one file."""
+    hold_process(task.limits.worker_memory)
     parts: list[Part] = []
     windows: dict[str, int] = {}
     rows: dict[str, int] = {}
+    counted: dict[str, int] = {}
     failures: dict[str, int] = {}
     broken: dict[str, str] = {}
     replaced: list[tuple[str, int]] = []
@@ -98,13 +103,14 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
         seconds["fire: read"] += read - started
         groups = [*(stack.group for stack in stacks), *(piece.group for piece in pieces), *_lost_groups(task, item)]
         due = [found for one in item.due if (found := _due(one, groups)) is not None]
-        fired = fire_apart(due, pieces, task.time_type, stacks)
+        fired = fire_apart(due, pieces, task.time_type, stacks, task.limits)
         if item.lost:
             incomplete |= _mark(task.home, item, fired, due)
         seconds["fire: answer"] += time.perf_counter() - read
         parts += fired.parts
         windows |= fired.windows
         rows |= fired.rows
+        counted |= fired.groups
         failures |= fired.failures
         broken |= fired.broken
         if item.compact:
@@ -114,7 +120,8 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     files, origins = _write_compacted(task, compacted)
     seconds["fire: write"] += time.perf_counter() - started
     result = FireResult(answers, windows, rows, failures, broken, files, tuple(replaced), origins)
-    return replace(result, damaged=tuple(damaged), held=tuple(held), incomplete_by_query=incomplete), dict(seconds)
+    lacks = replace(result, damaged=tuple(damaged), held=tuple(held), incomplete_by_query=incomplete)
+    return replace(lacks, groups_by_query=counted), dict(seconds)
 
 
 def _lost_groups(task: FireTask, item: FireItem) -> list[Group]:
@@ -135,19 +142,24 @@ def _mark(home: Home, item: FireItem, fired: Fired, due: Sequence[Due]) -> dict[
     return mark(fired, lacking(home, windows, item.lost), windows)
 
 
-def fire_apart(due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType, stacks: Sequence[Stack] = ()) -> Fired:
+def fire_apart(
+    due: Sequence[Due], pieces: Sequence[Piece], time_type: DataType, stacks: Sequence[Stack], limits: Limits
+) -> Fired:
     """All together; if that fails, each query alone, so that the one that cannot be answered stops nobody else."""
     try:
-        return fire(due, pieces, time_type, evaluator(), stacks)
+        return fire(due, pieces, time_type, evaluator(limits), stacks, limits)
+    except NOBODYS_FAULT:
+        raise
     except Exception as error:
         if len(due) == 1:
-            return Fired(broken={due[0].member.query: f"{type(error).__name__}: {error}"})
+            return Fired(broken={due[0].member.query: reason_for(error)})
         fired = Fired()
         for one in due:
-            alone = fire_apart([one], pieces, time_type, stacks)
+            alone = fire_apart([one], pieces, time_type, stacks, limits)
             fired.parts += alone.parts
             fired.windows.update(alone.windows)
             fired.rows.update(alone.rows)
+            fired.groups.update(alone.groups)
             fired.failures.update(alone.failures)
             fired.broken.update(alone.broken)
         return fired

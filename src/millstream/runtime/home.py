@@ -13,6 +13,7 @@ import fcntl
 import os
 import shutil
 import socket
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,9 +23,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from millstream.crashpoints import crash_point
 from millstream.errors import DamagedFile, EngineError
 from millstream.kernels.checksum import checksum, checksum_of
-from millstream.runtime.faults import disk_fault
+from millstream.runtime.disk import disk_fault
 
 BUCKETS, ANSWERS, GROUPS, DEAD = "buckets", "answers", "groups", "dead"
 
@@ -43,10 +45,19 @@ class Home:
         """Make the folders, and see that files can be written; an error says what is wrong with the place."""
         try:
             for name in (BUCKETS, ANSWERS, GROUPS, DEAD, "checkpoints"):
-                os.makedirs(self.path(name), exist_ok=True)
-            self.remove([self.write(GROUPS, "try", "tmp", [b"can this be written?"], sync_folder=False)])
+                self._make_folder(name)
+            self._try_to_write()
         except OSError as error:
             raise _bad_home(self.root, error) from None
+        crash_point("home.created")
+
+    def _try_to_write(self) -> None:
+        """Into a file without a name, which is gone with the process, however that ends."""
+        with tempfile.TemporaryFile(dir=self.path(GROUPS)) as file:
+            file.write(b"can this be written?")
+            file.flush()
+            if self.durable:
+                os.fsync(file.fileno())
 
     def checkpoint(self, stream: str) -> str:
         return self.path(f"checkpoints/{stream}")
@@ -69,27 +80,47 @@ class Home:
         check = "" if checksum is None else f".{checksum:08x}"
         relative = f"{folder}/{stem}-{uuid.uuid4().hex[:12]}{check}.{suffix}"
         path = self.path(relative)
+        kind = _kind(relative)
         with _no_remains(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self._make_folder(folder)
             with open(path, "xb") as file:
+                crash_point(f"{kind}.created", relative)
                 for part in data:
                     file.write(part)
+                file.flush()
+                crash_point(f"{kind}.written", relative)
                 if self.durable:
-                    file.flush()
                     os.fsync(file.fileno())
+            crash_point(f"{kind}.synced", relative)
             if sync_folder:
                 self.sync(folder)
         return relative
 
     def exchange(self, relative: str, other: str) -> None:
         """Put another file, of the same content, in the place of a damaged one."""
+        crash_point("exchange.ready", other)
         os.replace(self.path(other), self.path(relative))
-        self.sync(os.path.dirname(relative))
+        crash_point("exchange.renamed", relative)
+        if self.durable:
+            _sync_directory(os.path.dirname(self.path(relative)))
+        crash_point("exchange.done", relative)
 
     def sync(self, folder: str) -> None:
         """Make the names in a folder durable."""
         if self.durable:
             _sync_directory(self.path(folder))
+        crash_point(f"{_kind(folder)}.named", folder)
+
+    def _make_folder(self, folder: str) -> None:
+        """Make a folder whose own name is durable as well: without it, the files in it would be lost with it."""
+        path = os.path.abspath(self.path(folder))
+        holders = []
+        while not os.path.isdir(path):
+            path = os.path.dirname(path)
+            holders.append(path)
+        os.makedirs(self.path(folder), exist_ok=True)
+        for holder in holders if self.durable else ():
+            _sync_directory(holder)
 
     def read(self, relative: str) -> pa.Buffer:
         """A file's bytes, mapped into memory."""
@@ -99,9 +130,18 @@ class Home:
         """A file whose ranges are read and checked."""
         return HomeFile(self, relative)
 
+    def written_at(self, relative: str) -> int:
+        """When a file was written, in microseconds; the beginning of time for one that somebody has removed."""
+        try:
+            return os.stat(self.path(relative)).st_mtime_ns // 1000
+        except FileNotFoundError:
+            return 0
+
     def remove(self, relative: Iterable[str]) -> None:
         for name in relative:
+            crash_point(f"{_kind(name)}.removing", name)
             Path(self.path(name)).unlink(missing_ok=True)
+            crash_point(f"{_kind(name)}.removed", name)
 
     def files(self) -> list[str]:
         """All data files, relative to the home."""
@@ -110,6 +150,11 @@ class Home:
 
     def delete(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _kind(relative: str) -> str:
+    """The folder of the home that a path lies in; crash points go by it."""
+    return relative.partition("/")[0]
 
 
 @contextmanager
@@ -234,6 +279,12 @@ def holder() -> str:
     return f"{socket.gethostname()} process {os.getpid()} since {since}"
 
 
+def sync_tree(root: Path) -> None:
+    """Make a folder durable, with all that is in it."""
+    for path in [root, *root.rglob("*")]:
+        _sync_directory(str(path))  # files too: they are opened for reading, which is enough
+
+
 class Lock:
     """One engine for each home: an advisory lock that the system takes back when the process dies."""
 
@@ -255,6 +306,7 @@ class Lock:
         self._file.truncate(0)
         self._file.write(holder())
         self._file.flush()
+        crash_point("lock.taken")
 
     def _take(self) -> None:
         try:

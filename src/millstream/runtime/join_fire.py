@@ -6,11 +6,13 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from millstream.errors import DamagedFile
+from millstream.config import Limits
+from millstream.errors import DamagedFile, reason_for
 from millstream.kernels.answers import Part, Range
+from millstream.kernels.guard import NOBODYS_FAULT, hold_process
 from millstream.kernels.join_fire import JoinDue, JoinFired, LegSource, fire_joins
 from millstream.model.join import JoinQuery
 from millstream.model.legs import leg_member
@@ -49,10 +51,12 @@ class JoinTask:
     home: Home
     stream: str
     items: tuple[JoinItem, ...]
+    limits: Limits = field(default_factory=Limits)
 
 
 def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     """Fire all items; their answers go to one file."""
+    hold_process(task.limits.worker_memory)
     parts: list[Part] = []
     refers: set[str] = set()
     fired = JoinFired()
@@ -70,7 +74,7 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
             continue
         read = time.perf_counter()
         seconds["join: read"] += read - started
-        mine = _fire_apart(item, item.due, sources)
+        mine = _fire_apart(item, item.due, sources, task.limits)
         if any(leg.lost for leg in item.legs):
             incomplete |= _mark(task.home, item, mine)
         seconds["join: answer"] += time.perf_counter() - read
@@ -79,7 +83,7 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
             described = describe(item.legs, mine.counted)
             parts.append(described)
             refers |= {path for leg in item.legs for path in (*leg.versions, *(ref.path for ref in leg.buckets))}
-        for name in ("windows", "rows", "failures", "broken"):
+        for name in COUNTED:
             getattr(fired, name).update(getattr(mine, name))
     started = time.perf_counter()
     answers = tuple(
@@ -87,7 +91,8 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
         for file in write_answers(task.home, f"{task.stream.replace('&', '+')}-fire", parts)
     )
     seconds["join: write"] += time.perf_counter() - started
-    result = FireResult(answers, dict(fired.windows), dict(fired.rows), dict(fired.failures), fired.broken)
+    counts = (dict(fired.windows), dict(fired.rows), dict(fired.failures))
+    result = FireResult(answers, *counts, fired.broken, groups_by_query=dict(fired.groups))
     whole = replace(result, damaged=tuple(dict.fromkeys(damaged)), held=tuple(held), incomplete_by_query=incomplete)
     return whole, dict(seconds)
 
@@ -114,19 +119,25 @@ def _source(home: Home, leg: JoinLeg) -> LegSource:
     return LegSource(tuple(stacks), tuple(pieces))
 
 
-def _fire_apart(item: JoinItem, due: Sequence[JoinDue], sources: Sequence[LegSource]) -> JoinFired:
+# What is noted by query.
+COUNTED = ("windows", "rows", "groups", "failures", "broken")
+
+
+def _fire_apart(item: JoinItem, due: Sequence[JoinDue], sources: Sequence[LegSource], limits: Limits) -> JoinFired:
     """All together; if that fails, each query alone, so that the one that cannot be answered stops nobody else."""
     try:
-        return fire_joins(due, item.forms, sources, item.time_type, evaluator())
+        return fire_joins(due, item.forms, sources, item.time_type, evaluator(limits), limits)
+    except NOBODYS_FAULT:
+        raise
     except Exception as error:
         if len(due) == 1:
-            return JoinFired(broken={due[0].query: f"{type(error).__name__}: {error}"})
+            return JoinFired(broken={due[0].query: reason_for(error)})
         together = JoinFired()
         for one in due:
-            alone = _fire_apart(item, [one], sources)
+            alone = _fire_apart(item, [one], sources, limits)
             together.parts += alone.parts
             together.counted += alone.counted
-            for name in ("windows", "rows", "failures", "broken"):
+            for name in COUNTED:
                 getattr(together, name).update(getattr(alone, name))
         return together
 

@@ -18,7 +18,7 @@ from millstream.errors import EngineError
 from millstream.model.plan import BatchResult, FireResult
 from millstream.runtime import jobs
 from millstream.runtime.analyzer import SparkAnalyzer
-from millstream.runtime.faults import Backoff, disk_fault
+from millstream.runtime.disk import Backoff, disk_fault
 from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
 from millstream.runtime.session import build_session, check_session, machine_cores, quieten
@@ -49,6 +49,7 @@ class Spark:
         cores = machine_cores() if session is None else self.session.sparkContext.defaultParallelism
         self.parallelism = parallelism or cores
         self.analyzer = SparkAnalyzer(self.session)
+        self.application = str(self.session.sparkContext.applicationId)
 
     def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
         return jobs.ingest_splits(self.session, task, splits)
@@ -126,6 +127,7 @@ class Running:
         return self._query is not None and bool(self._query.isActive)
 
     def _begin(self) -> StreamingQuery:
+        _remove_drafts(self._checkpoint)
         frame = self._source.dataframe(self._spark.session)
         writer = frame.writeStream.foreachBatch(self._callback).queryName(self._name)
         writer = writer.option("checkpointLocation", str(self._checkpoint))
@@ -177,13 +179,23 @@ class Running:
     def _run(self, rows: DataFrame, batch: int) -> None:
         offsets = read_offsets(self._checkpoint, batch)
         if not self._source.columnar:
-            self._on_batch(batch, offsets, lambda task: jobs.ingest_rows(task, rows), None)
+            self._on_batch(batch, offsets, lambda task: self._ingest(lambda: jobs.ingest_rows(task, rows)), None)
             return
         descriptors = sorted(tuple(row) for row in rows.collect())
         splits = self._source.splits(descriptors, self._spark.parallelism)
         # After a power loss Spark may plan the same offset with other files: the descriptors are part of the identity.
         offsets = f"{offsets} {_digest(descriptors)}"
-        self._on_batch(batch, offsets, lambda task: self._spark.ingest(task, splits), splits_text(splits))
+
+        def ingest(task: IngestTask) -> BatchResult:
+            return self._ingest(lambda: self._spark.ingest(task, splits))
+
+        self._on_batch(batch, offsets, ingest, splits_text(splits))
+
+    def _ingest(self, run: Callable[[], BatchResult]) -> BatchResult:
+        """A batch that fails is run several times, which is no reason to keep a stop waiting."""
+        if self._stopping:
+            raise EngineError("NOT_RUNNING", "the engine is stopping")
+        return run()
 
     @property
     def error(self) -> str | None:
@@ -232,6 +244,13 @@ class Running:
                     raise
             self.keep_alive()
             time.sleep(AWAIT_INTERVAL)
+
+
+def _remove_drafts(checkpoint: Path) -> None:
+    """Spark writes a file of its checkpoint under another name first. One that it never finished is of no use, and
+    keeps it from planning batch 0, when its folder must be empty."""
+    for path in [path for path in checkpoint.rglob("*") if path.name.endswith((".tmp", ".tmp.crc"))]:
+        path.unlink(missing_ok=True)
 
 
 def _first_line(error: StreamingQueryException) -> str:

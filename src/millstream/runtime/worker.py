@@ -18,16 +18,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millstream.config import Limits
 from millstream.errors import DamagedFile, SourceError
 from millstream.kernels import answers, bucket
 from millstream.kernels.answers import Part, Range
-from millstream.kernels.batch import Batch
+from millstream.kernels.batch import Batch, Broken
 from millstream.kernels.bucket import Cells
 from millstream.kernels.checksum import checksum
 from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.figures import delays, group_figures, moments
 from millstream.kernels.filter import select_rows
 from millstream.kernels.group import Group, expressions
+from millstream.kernels.guard import hold_process
 from millstream.kernels.ingest import SliceCells, Tally, blame, late_rows, slice_cells
 from millstream.kernels.merge import merge
 from millstream.kernels.rows import RowTable
@@ -73,6 +75,9 @@ class IngestTask:
     watermark: int | None
     clock: int
     versions: tuple[str, ...]
+    # Whether expressions are evaluated one by one, because the batch has failed before.
+    apart: bool = False
+    limits: Limits = field(default_factory=Limits)
 
 
 @lru_cache(maxsize=KEPT_VERSIONS)
@@ -81,8 +86,8 @@ def load_group(home: Home, path: str) -> Group:
 
 
 @lru_cache(maxsize=1)
-def evaluator() -> Evaluator:
-    return Evaluator()
+def evaluator(limits: Limits) -> Evaluator:
+    return Evaluator(limits, in_worker=True)
 
 
 def needed_columns(task: IngestTask) -> list[str]:
@@ -103,6 +108,7 @@ class _Work:
     slices: dict[tuple[int, int, int], list[Cells]] = field(default_factory=lambda: defaultdict(list))
     selected: dict[str, list[tuple[pa.Array, ...]]] = field(default_factory=lambda: defaultdict(list))
     tally: Tally = field(default_factory=Tally)
+    broken: Broken = field(default_factory=Broken)
     late_by_window: Counter[WindowSpec] = field(default_factory=Counter)
     rejected: list[pa.Table] = field(default_factory=list)
     rows: int = 0
@@ -115,6 +121,7 @@ class _Work:
 
 def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> BatchResult:
     """Ingest chunks and write what they give; a file that could not be read comes as its error among them."""
+    hold_process(task.limits.worker_memory)
     try:
         groups = [load_group(task.home, path) for path in task.versions]
     except DamagedFile as error:
@@ -155,7 +162,7 @@ def _ingest(work: _Work, chunk: Chunk) -> None:
     latest = int(times.max())
     work.max_time = latest if work.max_time is None else max(work.max_time, latest)
     started = time.perf_counter()
-    batch = Batch(table, times, evaluator())
+    batch = Batch(table, times, evaluator(work.task.limits), work.broken, work.task.apart)
     batch.prepare(expressions(work.groups))
     prepared = time.perf_counter()
     work.seconds["evaluate"] += prepared - started
@@ -170,7 +177,7 @@ def _ingest(work: _Work, chunk: Chunk) -> None:
         if group.version.windowed:
             found += [(number, cells) for cells in slice_cells(group, batch, work.task.watermark, work.tally)]
         else:
-            for query, rows in select_rows(group, batch, evaluator(), work.tally).items():
+            for query, rows in select_rows(group, batch, work.tally).items():
                 work.selected[query].append(rows)
     aggregated = time.perf_counter()
     work.seconds["aggregate"] += aggregated - prepared

@@ -32,6 +32,8 @@ T = TypeVar("T")
 # Threads for calls that return at once, and for readers that wait; a waiting thread costs little but its stack.
 CALL_THREADS = 16
 WAIT_THREADS = 256
+# Threads for the status, which is given also while all other calls wait for the metastore.
+STATUS_THREADS = 4
 # A waiting reader looks this often whether the server stops.
 STOP_CHECK_SECONDS = 0.5
 
@@ -64,6 +66,9 @@ class Calls:
 
     async def call(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(work, limiter=self._limiter("call", CALL_THREADS))
+
+    async def look(self, work: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(work, limiter=self._limiter("status", STATUS_THREADS))
 
     async def wait(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(work, limiter=self._limiter("wait", WAIT_THREADS))
@@ -105,7 +110,7 @@ def _add_engine_routes(app: FastAPI, engine: EnginePort, calls: Calls, version: 
 
     @app.get("/v1/status", summary="the engine in figures")
     async def status() -> Response:
-        return JSONResponse(to_json(await calls.call(engine.status)))
+        return JSONResponse(to_json(await calls.look(engine.status)))
 
     @app.get("/v1/streams", summary="all streams")
     async def streams() -> Response:

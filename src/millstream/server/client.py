@@ -18,8 +18,8 @@ from millstream.errors import EngineError, MillstreamError
 from millstream.server import protocol
 from millstream.server.wire import answers_from_arrow, error_from_json, from_json
 
-# A create waits for Spark's analyzer, which may be busy on a loaded machine.
-TIMEOUT_SECONDS = 60.0
+# A create waits for Spark's analyzer, which may be busy on a loaded machine, and up to a minute for the metastore.
+TIMEOUT_SECONDS = 90.0
 # A reader that follows a query asks again this often; each request ends as soon as there is an answer.
 FOLLOW_SECONDS = 10.0
 

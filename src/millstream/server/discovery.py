@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from millstream.crashpoints import crash_point
 from millstream.errors import EngineError
 
 ENGINE_FILE = "engine.json"
@@ -83,7 +84,9 @@ def _write(path: Path, endpoint: Endpoint) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(asdict(endpoint), indent=2) + "\n")
+    crash_point("endpoint.written", str(draft))
     draft.replace(path)
+    crash_point("endpoint.announced", str(path))
 
 
 def _read(path: Path) -> Endpoint | None:

@@ -31,6 +31,8 @@ STATUS_BY_CODE: dict[str, int] = {
     "QUERY_DELETED": 409,
     "HOME_IN_USE": 503,
     "FENCED": 503,
+    "METASTORE_AWAY": 503,
+    "METASTORE_STALE": 503,
     "NOT_RUNNING": 503,
     "STREAM_STOPPED": 503,
     "NO_SPACE": 503,

@@ -6,7 +6,7 @@ their columns; *patterns* are the sets of sources that a row can have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -69,14 +69,6 @@ def visible(draft: Draft) -> frozenset[int]:
 def always(draft: Draft, legs: tuple[int, ...]) -> bool:
     """Whether every row has at least one of the sources."""
     return all(not pattern.isdisjoint(legs) for pattern in patterns(draft))
-
-
-def conjuncts(condition: Expression) -> Iterator[Expression]:
-    if isinstance(condition, Call) and condition.op == "And":
-        for part in condition.args:
-            yield from conjuncts(part)
-    else:
-        yield condition
 
 
 def all_of(conditions: list[Expression]) -> Expression | None:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millstream.errors import SqlError
-from millstream.model.expression import Call, Column, Expression, Literal
+from millstream.model.expression import Call, Column, Expression, Literal, conjuncts
 from millstream.model.join import JoinNode, Leg, Tree, legs_of, of_leg
 from millstream.model.stream import Stream
 from millstream.model.types import BOOLEAN
-from millstream.sql.drafts import Draft, Joined, Source, all_of, always, any_present, conjuncts, visible
+from millstream.sql.drafts import Draft, Joined, Source, all_of, always, any_present, visible
 from millstream.sql.leg_windows import of_window, window_of
 from millstream.sql.text import Text
 

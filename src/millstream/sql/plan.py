@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from millstream.errors import SqlError
-from millstream.model.expression import Call, Column, Expression
+from millstream.model.expression import Call, Column, Expression, conjuncts
 from millstream.model.join import MOST_LEGS, JoinQuery, leg_column, leg_of, legs_of
 from millstream.model.query import LogicalQuery, Output, Ranking, WindowSpec
 from millstream.sql.catalyst import Node, read_tree, to_expression
 from millstream.sql.constructs import BELOW_JOIN, KEYWORDS, NESTED, OPERATORS, SECOND_WINDOW
-from millstream.sql.drafts import UNMATCHED, Draft, Joined, Source, conjuncts, unmatched_to_null
+from millstream.sql.drafts import UNMATCHED, Draft, Joined, Source, unmatched_to_null
 from millstream.sql.finish import Read, finished
 from millstream.sql.grouping import Grouping
 from millstream.sql.joins import Named

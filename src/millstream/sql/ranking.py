@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from millstream.errors import SqlError
-from millstream.model.expression import Call, Column, Expression, Literal, columns
+from millstream.model.expression import Call, Column, Expression, Literal, columns, conjuncts
 from millstream.model.query import RANK, WINDOW_END, WINDOW_START, Order, Ranking
 from millstream.model.types import INTEGER
 from millstream.sql.catalyst import Node, read_tree
 from millstream.sql.constructs import RANKING_FORM
-from millstream.sql.drafts import conjuncts
 from millstream.sql.text import Text
 
 # By the class in Spark.

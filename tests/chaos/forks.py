@@ -1,0 +1,88 @@
+"""A fork server: it has imported everything, so that a child begins in milliseconds. Imports alone take two seconds.
+
+Run as a module it reads requests, a JSON line each, and answers with how the child ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+# How long a child may take in all before it is taken to hang, in seconds: hundreds of times what it needs.
+HANGS = 600.0
+
+
+class ForkServer:
+    """Starts children of ``tests.chaos.child`` and waits for them."""
+
+    def __enter__(self) -> ForkServer:
+        # A process that is forked must have no other threads.
+        single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.forks"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, **single, "PYTHONPATH": paths},
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def run(self, folder: Path, **options: Any) -> int:
+        """Run a child to its end, or kill it after ``kill_after`` seconds; gives its exit code, -9 if it was killed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"folder": str(folder), **options}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+def serve() -> None:
+    from tests.chaos import child
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            log = os.open(os.path.join(request["folder"], "child.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            status = 1
+            try:
+                status = child.main(request["folder"], request)
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        print(_wait(pid, request.get("kill_after")), flush=True)
+
+
+def _wait(pid: int, kill_after: float | None) -> int:
+    """The exit code of the child, which gets so much time."""
+    deadline = time.monotonic() + (HANGS if kill_after is None else kill_after)
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,85 @@
+"""What stands for Spark in the killed process: tasks run in the process itself, by the functions that Spark would call,
+and a checkpoint is kept as Spark keeps it.
+
+    offsets/N is written before the callback of batch N, commits/N after it has returned. At the start, batch N is
+    repeated unless the newest file of commits/ has the number of the newest of offsets/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from millstream.model.plan import BatchResult, FireResult
+from millstream.model.stream import Stream
+from millstream.runtime import jobs
+from millstream.runtime.fire import FireTask
+from millstream.runtime.join_fire import JoinTask
+from millstream.runtime.worker import IngestTask, load_group, merged
+from millstream.sources.splits import Split
+from tests.chaos.workload import POISON
+
+
+class NoAnalyzer:
+    """Queries come compiled."""
+
+    def register(self, stream: Stream) -> None:
+        del stream
+
+    def schema(self, sql: str) -> list[tuple[str, object]]:
+        raise NotImplementedError(sql)
+
+    def plan(self, sql: str) -> str:
+        raise NotImplementedError(sql)
+
+
+class InProcess:
+    """The part of ``runtime.spark.Spark`` that ``Core`` uses."""
+
+    def __init__(self, parallelism: int) -> None:
+        self.parallelism = parallelism
+        self.analyzer = NoAnalyzer()
+
+    def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
+        found = [jobs._ingest_splits(task, one) for one in splits]
+        versions = [load_group(task.home, path).version for path in task.versions]
+        if any(member.query == POISON for version in versions for member in version.members):
+            raise MemoryError("a query takes all there is")
+        return merged(found) if found else jobs.EMPTY
+
+    def fire(self, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
+        found = [jobs._fire(task) for task in tasks]
+        return [result for result, _ in found], {}
+
+
+class Checkpoint:
+    """Spark's checkpoint of one stream. As Spark does, nothing is synced."""
+
+    def __init__(self, folder: str) -> None:
+        self._offsets = Path(folder, "offsets")
+        self._commits = Path(folder, "commits")
+        for one in (self._offsets, self._commits):
+            one.mkdir(parents=True, exist_ok=True)
+
+        begun, done = _newest(self._offsets), _newest(self._commits)
+        self.next = begun + 1 if begun == done else begun
+
+    def run(self, batch: int, plan: Callable[[int], str], callback: Callable[[int, str], None]) -> None:
+        """Bring the stream to the end of a batch: repeat what is not known to be finished, plan what is new."""
+        while self.next <= batch:
+            file = self._offsets / str(self.next)
+            if not file.exists():
+                _write(file, plan(self.next))
+            callback(self.next, file.read_text())
+            _write(self._commits / str(self.next), "{}")
+            self.next += 1
+
+
+def _write(file: Path, text: str) -> None:
+    draft = file.with_name(f".{file.name}.tmp")
+    draft.write_text(text)
+    draft.replace(file)
+
+
+def _newest(folder: Path) -> int:
+    return max((int(file.name) for file in folder.iterdir() if file.name.isdigit()), default=-1)

@@ -1,0 +1,125 @@
+"""Expressions that take too much memory or time are ended, and the evaluator goes on with the next."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from millstream.config import Limits
+from millstream.errors import EvaluationError
+from millstream.kernels.batch import Batch, Broken
+from millstream.kernels.evaluate import Evaluator
+from millstream.kernels.guard import watched
+from millstream.model.expression import Call, Column, Expression, Literal
+from millstream.model.types import INTEGER, LONG, STRING
+
+NAME = Column("name", STRING)
+PRICE = Column("price", LONG)
+MEMORY = "LIMIT_EXCEEDED: expressions need more than 48 MB of memory"
+
+
+def repeated(times: int) -> Expression:
+    return Call("StringRepeat", (NAME, Literal(times, INTEGER)), STRING)
+
+
+def table(rows: int = 10_000) -> pa.Table:
+    names = pa.array([f"name {number}" for number in range(rows)])
+    return pa.table({"name": names, "price": pa.array(range(rows), pa.int64())})
+
+
+def slow() -> Expression:
+    """Some tenths of a millisecond a row."""
+    return Call(
+        "StringTranslate", (repeated(10_000), Literal("0123456789", STRING), Literal("abcdefghij", STRING)), STRING
+    )
+
+
+def test_texts_that_do_not_fit_are_refused_and_the_next_evaluation_works() -> None:
+    evaluator = Evaluator(Limits(evaluation_memory=48 << 20))
+    for _ in range(2):
+        with pytest.raises(EvaluationError, match="more than 48 MB"):
+            evaluator.evaluate(table(), [repeated(100_000)])
+        assert len(evaluator.evaluate(table(), [repeated(2)])[0]) == 10_000
+
+
+def test_a_constant_that_does_not_fit_is_refused() -> None:
+    evaluator = Evaluator(Limits(evaluation_memory=48 << 20))
+    long = Call("StringRepeat", (Literal("x", STRING), Literal(5_000_000, INTEGER)), STRING)
+    with pytest.raises(EvaluationError, match="more than 48 MB"):
+        evaluator.constant(Call("Concat", (long,) * 20, STRING))
+
+
+def test_an_evaluation_that_takes_too_long_is_interrupted_and_the_next_works() -> None:
+    evaluator = Evaluator(Limits(evaluation_time=300_000))
+    for _ in range(2):
+        with pytest.raises(EvaluationError, match=r"more than 0\.3 seconds of processor time"):
+            evaluator.evaluate(table(100_000), [slow()])
+        assert len(evaluator.evaluate(table(), [repeated(2)])[0]) == 10_000
+
+
+def test_a_process_that_waits_takes_no_time() -> None:
+    interrupts: list[int] = []
+    with watched(lambda: interrupts.append(1), 0.2, lambda: interrupts.append(2)):
+        time.sleep(1.0)
+    assert interrupts == []
+
+
+def test_where_an_interrupt_has_no_effect_the_last_resort_is_taken() -> None:
+    interrupted, ended = threading.Event(), threading.Event()
+    with watched(interrupted.set, 0.05, ended.set):
+        while not ended.is_set():
+            sum(range(1000))
+    assert interrupted.is_set()
+
+
+def test_a_forked_process_watches_its_own_evaluations() -> None:
+    evaluator = Evaluator(Limits(evaluation_time=300_000))
+    evaluator.evaluate(table(10), [repeated(2)])
+    child = os.fork()
+    if child == 0:
+        ended = threading.Event()
+        with watched(lambda: None, 0.05, ended.set):
+            while not ended.is_set():
+                sum(range(1000))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+class Counting(Evaluator):
+    calls: list[int]
+
+    def evaluate_counted(self, table, expressions):  # type: ignore[no-untyped-def]
+        self.calls.append(len(expressions))
+        return super().evaluate_counted(table, expressions)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_expression_breaks_alone_and_once_for_all_chunks_of_a_task(apart: bool) -> None:
+    evaluator = Counting(Limits(evaluation_memory=48 << 20))
+    evaluator.calls = []
+    good = Call("Add", (PRICE, Literal(1, LONG)), LONG)
+    broken = Broken()
+    for number in range(3):
+        times = pa.array(range(10_000), pa.int64()).to_numpy()
+        chunk = Batch(table(), times, evaluator, broken, apart)
+        chunk.prepare([good, repeated(100_000)])
+        assert chunk.value(good).to_pylist()[:3] == [1, 2, 3]
+        assert chunk.value(repeated(100_000)).null_count == 10_000
+        assert chunk.broken == {repeated(100_000): MEMORY}
+        if number == 0:
+            assert evaluator.calls == ([1, 1] if apart else [2, 1, 1])
+    assert sum(evaluator.calls) == (4 if apart else 6), "in later chunks it is not evaluated again"
+
+
+def test_what_breaks_on_selected_rows_is_not_held_against_those_that_need_all() -> None:
+    evaluator = Evaluator(Limits(evaluation_memory=48 << 20))
+    times = pa.array(range(10_000), pa.int64()).to_numpy()
+    chunk = Batch(table(), times, evaluator)
+    some = chunk.only(times)
+    some.prepare([repeated(100_000)])
+    assert some.broken == {repeated(100_000): MEMORY}
+    assert chunk.broken == {}
