@@ -356,6 +356,25 @@ def test_an_old_group_version_that_buckets_need_is_restored(small: Small, home: 
     assert small.totals("all") == expected(0, 2)
 
 
+def test_a_version_is_restored_that_has_a_query_which_was_stopped_before(small: Small, home: Path) -> None:
+    """A query leaves its group some time after the transaction that stops it."""
+    small.create("all", sums())
+    small.create("low", sums(above=5))
+    small.core.metastore.set_failed("low", "stopped")
+    small.core.registry.remove(["low"])
+    small.create("high", sums(above=10))
+    small.core.metastore.set_failed("high", "stopped")
+    small.create("more", sums(above=20))
+    small.core.registry.remove(["high"])
+    versions = small.paths("groups")
+    assert len(versions) == 6
+    for path in versions:
+        whole = (home / path).read_bytes()
+        lose(home, path)
+        assert small.core.registry.restore(path)
+        assert (home / path).read_bytes() == whole
+
+
 def test_files_without_checksums_are_read_as_before(home: Path, tmp_path: Path) -> None:
     """As a home that an earlier version has written; damage shows when it is decoded."""
     small = Small(home, tmp_path / "in")

@@ -89,12 +89,12 @@ class World:
         return merged(parts)
 
     def sums(self, id: str) -> dict[int, int]:
-        """The answers of a query, by the second of their window's end."""
+        """The answers of a query that have rows, by the second of their window's end."""
         found = {}
         for record in self.store.answers_after(STREAM, 0):
             file = record.file
             reader = AnswerReader(self.home.open(file.path), file.index_offset, file.index_length)
-            for one in reader.ranges(id):
+            for one in (given for given in reader.ranges(id) if given[0].rows):
                 assert one[0].end is not None
                 found[one[0].end // SECOND] = reader.read(one, pa.schema([])).column(0).to_pylist()[0]
         return found

@@ -8,6 +8,7 @@ import sqlite3
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from millstream.catalog.outage import away, unknown
 from millstream.errors import EngineError
 from millstream.runtime.disk import LONGEST_WAIT, Backoff, disk_fault, faults_told
 
@@ -70,6 +71,16 @@ def test_other_errors_are_not_faults_of_the_disk(error: Exception) -> None:
     with pytest.raises(type(error)) as raised, faults_told("/home"):
         raise error
     assert raised.value is error
+
+
+def test_that_a_commit_is_in_doubt_is_worth_more_than_why() -> None:
+    full = OperationalError("COMMIT", {}, sqlite3.OperationalError("database or disk is full"))
+    without_effect, doubtful = away(full), unknown("database or disk is full")
+    without_effect.__cause__ = doubtful.__cause__ = full
+    fault = disk_fault(without_effect)
+    assert fault is not None
+    assert fault.code == "NO_SPACE"
+    assert disk_fault(doubtful) is None
 
 
 def test_tries_become_rarer_until_one_succeeds() -> None:
