@@ -41,11 +41,10 @@ class InProcess:
         self.analyzer = NoAnalyzer()
 
     def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
-        found = [jobs._ingest_splits(task, one) for one in splits]
-        versions = [load_group(task.home, path).version for path in task.versions]
-        if any(member.query == POISON for version in versions for member in version.members):
+        found = merged([jobs._ingest_splits(task, one) for one in splits]) if splits else jobs.EMPTY
+        if not found.damaged and any(POISON in load_group(task.home, path).position for path in task.versions):
             raise MemoryError("a query takes all there is")
-        return merged(found) if found else jobs.EMPTY
+        return found
 
     def fire(self, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
         found = [jobs._fire(task) for task in tasks]

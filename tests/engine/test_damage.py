@@ -13,6 +13,7 @@ import pytest
 from millstream.engine.repair import Mended
 from millstream.errors import DamagedFile
 from millstream.runtime.fire import kept
+from millstream.runtime.home import Home
 from millstream.sources import parquet
 
 from .inprocess import COPIES, PURCHASES, Small, count, cut, expected, flip, lose, pairs, rows, sums
@@ -343,6 +344,62 @@ def test_a_damaged_group_version_is_restored(home: Path, tmp_path: Path, damage:
     again = Small(home, tmp_path / "in")
     assert (home / path).read_bytes() == whole
     again.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_several_group_versions_are_restored_before_their_batch_is_committed(
+    small: Small, home: Path, damage: Damager
+) -> None:
+    small.create("all", sums())
+    small.create("count", count())
+    versions = small.paths("groups")
+    assert len(versions) == 2
+    for path in versions:
+        damage(home, path)
+    small.batch(0)
+    assert small.core.metastore.streams()[0].rows == small.ROWS
+    for path in (*versions, *small.paths("buckets")):
+        damage(home, path)
+    small.core.fire_all()
+    assert small.totals("all") == expected(0)
+    assert [rows(a.table) for a in small.answers("count")] == [[{"n": 20}]]
+    assert small.core.repair.mended == Mended(rebuilt=2)
+    assert not small.orphans()
+
+
+def test_a_batch_is_rebuilt_with_versions_that_are_damaged_too(small: Small, home: Path) -> None:
+    """The fire needs one group; the batch was made with two."""
+    small.create("all", sums())
+    small.create("count", count())
+    small.batch(0)
+    small.core.fire_all()
+    small.batch(1)
+    small.core.registry.seal([], ["count"])
+    group = small.core.metastore.query("count").group
+    for path in (path for path in small.paths("groups") if path.startswith(f"groups/{group}-1-")):
+        lose(home, path)
+    flip(home, small.core.metastore.buckets(PURCHASES)[-1].path)
+    small.batch(2)
+    small.core.firing.fire(small.core.pipelines[PURCHASES])
+    small.core.fire_all()
+    assert small.totals("all").items() >= expected(0, 2).items()
+    assert (small.core.repair.mended.lost, small.core.metastore.incomplete()) == (0, {})
+
+
+def test_a_disk_that_damages_what_was_restored_ends_in_an_error(
+    small: Small, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.create("all", sums())
+    (path,) = small.paths("groups")
+    lose(home, path)
+    monkeypatch.setattr(Home, "exchange", lambda *_: None)
+    with pytest.raises(DamagedFile, match="is missing") as raised:
+        small.batch(0)
+    assert "5 times" in (raised.value.detail or "")
+    monkeypatch.undo()
+    small.batch(0)
+    small.core.fire_all()
+    assert small.totals("all") == expected(0)
 
 
 def test_an_old_group_version_that_buckets_need_is_restored(small: Small, home: Path) -> None:

@@ -231,11 +231,6 @@ def drop_files(tx: Transaction, paths: Sequence[str]) -> list[str]:
     return gone
 
 
-def unreferred(tx: Transaction, paths: Sequence[str]) -> list[str]:
-    kept = referred(tx, paths)
-    return [path for path in paths if path not in kept]
-
-
 def _delete_paths(tx: Transaction, table: Table, paths: Sequence[str]) -> None:
     for part in chunks(paths):
         tx.connection.execute(delete(table).where(table.c.path.in_(part)))

@@ -317,11 +317,6 @@ class Metastore:
         with self._database.write("drop_files") as tx:
             return files.drop_files(tx, paths)
 
-    def unreferred(self, paths: Sequence[str]) -> list[str]:
-        """Those of the paths that no answer refers to: of files that a fire has emptied, the ones to remove."""
-        with self._database.read() as tx:
-            return files.unreferred(tx, paths)
-
     def referenced_files(self) -> set[str]:
         """Every path that some row names. Other files are orphans, unless a job that still runs has written them."""
         with self._database.read() as tx:

@@ -25,8 +25,8 @@ from millstream.engine.changelog import Changelog, Sealed
 from millstream.engine.core import Core
 from millstream.engine.explain import Explanation, explain
 from millstream.engine.last_known import LastKnown
+from millstream.engine.mending import Ingest
 from millstream.engine.pipeline import Pipeline
-from millstream.engine.quarantine import Ingest
 from millstream.engine.registry import NewRequest
 from millstream.engine.status import (
     Answer,

@@ -249,9 +249,10 @@ class Firing:
         """First the transaction, then the files. No other fire of the stream runs now, so nobody reads them but
         readers of answers, whose files stay."""
         emptied = pipeline.buckets.replace(result.replaced, result.compacted)
-        unneeded = pipeline.buckets.below(lowest, mark)
-        free = self._metastore.drop_files(unneeded) if unneeded else []
-        self.home.remove([*(self._metastore.unreferred(emptied) if emptied else []), *free])
+        # Of these, too, the metastore may name buckets that nobody needed before.
+        unneeded = [*emptied, *pipeline.buckets.below(lowest, mark)]
+        if unneeded:
+            self.home.remove(self._metastore.drop_files(unneeded))
 
 
 def reference(stored: Stored, version: int) -> BucketRef:

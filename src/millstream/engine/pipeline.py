@@ -7,6 +7,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -15,10 +16,10 @@ from millstream.config import Limits
 from millstream.crashpoints import crash_point
 from millstream.engine.buckets import BucketIndex
 from millstream.engine.leftovers import no_leftovers_of_batch, remove_leftovers_of_batch
-from millstream.engine.quarantine import Ingest, Quarantine
+from millstream.engine.mending import Ingest, run_mending
+from millstream.engine.quarantine import Quarantine
 from millstream.engine.registry import Registry
-from millstream.errors import DamagedFile
-from millstream.model.plan import BatchResult, Damage, Recipe
+from millstream.model.plan import BatchResult, Recipe
 from millstream.model.statistics import Figures, faded
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home
@@ -101,7 +102,8 @@ class Pipeline:
         versions = self._registry.versions(plan.epoch, self.stream.name)
         task = IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions, limits=self._limits)
         with no_leftovers_of_batch(self._metastore, self._home, self.stream.name, batch):
-            task, result = self._quarantine.run(plan, task, lambda one: self._mending(ingest, one))
+            mending = partial(run_mending, self._registry, self._home, ingest)
+            task, result = self._quarantine.run(plan, task, mending)
             crash_point("ingest.job-done")
             watermark = self._metastore.commit_batch(plan, result, _recipe(task, result, splits))
         # First what must not be missed if a later step fails: the batch is committed and will not come again.
@@ -121,26 +123,6 @@ class Pipeline:
             remove_leftovers_of_batch(self._metastore, self._home, self.stream.name, batch)
         self._on_commit(self)
         crash_point("ingest.done")
-
-    def _mending(self, ingest: Ingest, task: IngestTask) -> BatchResult:
-        """Run the job; again if it found group versions damaged that could be restored."""
-        try:
-            result = ingest(task)
-        except DamagedFile as error:
-            result = BatchResult(0, 0, None, 0, 0, damaged=(Damage(error.path, None, error.reason),))
-        if not result.damaged:
-            return result
-        # What the tasks wrote that could read it all.
-        self._home.remove([*(f.path for f in result.files), *(a.path for a in result.answers), *result.rejects])
-        for damage in result.damaged:
-            if not self._registry.restore(damage.path):
-                raise DamagedFile(
-                    damage.path,
-                    damage.reason,
-                    detail="it cannot be made again from the definitions of its queries",
-                    hint="restore it from a backup of the home; the batch is repeated when the engine starts again",
-                )
-        return ingest(task)
 
     def flush(self) -> None:
         """Finite input has ended: all time is closed."""

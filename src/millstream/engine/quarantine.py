@@ -9,18 +9,17 @@ transaction that commits the batch, never before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from millstream.catalog.metastore import Metastore, QueryRecord, Trial
+from millstream.engine.mending import Ingest
 from millstream.engine.registry import Registry
 from millstream.engine.suspects import MOST_TRIALS, Queries, Verdict, next_trial
 from millstream.model.plan import BatchResult, IngestPlan
 from millstream.runtime.faults import may_be_a_query, reason_of
 from millstream.runtime.home import Home
 from millstream.runtime.worker import IngestTask
-
-Ingest = Callable[[IngestTask], BatchResult]
 
 
 class Quarantine:

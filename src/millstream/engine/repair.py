@@ -21,8 +21,10 @@ from millstream.config import Limits
 from millstream.crashpoints import crash_point
 from millstream.engine.buckets import Stored
 from millstream.engine.leftovers import no_leftovers_of_batch
+from millstream.engine.mending import run_mending
 from millstream.engine.pipeline import WRITER, Pipeline
 from millstream.engine.registry import Registry
+from millstream.errors import DamagedFile
 from millstream.kernels.merge import merge
 from millstream.kernels.stack import slice_id
 from millstream.model.plan import BatchResult, Bucket, BucketFile, Damage, Recipe
@@ -165,7 +167,7 @@ class Repair:
             self._metastore.exchange_buckets(replaced, chosen)
             made[:] = [file for file in made if file.path not in {kept.path for kept in chosen}]
             emptied = pipeline.buckets.replace(replaced, chosen)
-            self._home.remove(self._metastore.unreferred(emptied) if emptied else [])
+            self._home.remove(self._metastore.drop_files(emptied) if emptied else [])
 
     @contextmanager
     def _no_orphans(self, made: list[BucketFile]) -> Iterator[None]:
@@ -186,15 +188,18 @@ class Repair:
         place = f"batch {recipe.batch} of {recipe.stream}"
         try:
             with no_leftovers_of_batch(self._metastore, self._home, recipe.stream, recipe.batch):
-                result = self._ingest(task, splits_from(recipe.splits))
+                splits = splits_from(recipe.splits)
+                result = run_mending(self._registry, self._home, lambda one: self._ingest(one, splits), task)
                 crash_point("repair.ingested")
+        except DamagedFile as error:
+            raise NotRebuilt(f"{error.message}, which it was made with") from error
         except Exception as error:
             self._tries[place] += 1
             if disk_fault(error) is not None or self._tries[place] < MOST_TRIES:
                 raise
             raise NotRebuilt(f"{place} failed when it was ingested again: {type(error).__name__}") from error
         self._home.remove([*(file.path for file in result.answers), *result.rejects])
-        if result.damaged or result.rows != recipe.rows:
+        if result.rows != recipe.rows:
             self._home.remove([file.path for file in result.files])
             raise NotRebuilt(f"the source gives {result.rows} of the {recipe.rows} rows of {place}")
         return list(result.files)

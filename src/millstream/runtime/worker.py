@@ -122,10 +122,14 @@ class _Work:
 def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> BatchResult:
     """Ingest chunks and write what they give; a file that could not be read comes as its error among them."""
     hold_process(task.limits.worker_memory)
-    try:
-        groups = [load_group(task.home, path) for path in task.versions]
-    except DamagedFile as error:
-        return BatchResult(0, 0, None, 0, 0, damaged=(Damage(error.path, None, error.reason),))
+    groups, damaged = [], []
+    for path in task.versions:
+        try:
+            groups.append(load_group(task.home, path))
+        except DamagedFile as error:
+            damaged.append(Damage(path, None, error.reason))
+    if damaged:
+        return BatchResult(0, 0, None, 0, 0, damaged=tuple(damaged))
     work = _Work(task, groups, RowTable(sorted({name for group in groups for name in group.row_columns})))
     for chunk in _timed(chunks, work.seconds, "read"):
         if isinstance(chunk, SourceError):
