@@ -85,6 +85,18 @@ TRANSACTIONS: dict[str, tuple[str, str]] = {
         "Frontiers, answers and compacted buckets are in force together. The windows are not due any more; files that "
         "the compaction emptied are orphans.",
     ),
+    "exchange_buckets": (
+        "The damaged buckets are still named. The next fire finds the damage again; the rebuilt files are orphans.",
+        "The rebuilt buckets are named instead of the damaged ones. The files of those are orphans.",
+    ),
+    "lose_buckets": (
+        "The buckets count as good. The next fire finds the damage again.",
+        "The buckets are lost for good. The next fire answers without them, and its answers say so.",
+    ),
+    "expire_recipes": (
+        "The recipes are still there. The next tidying forgets them.",
+        "Recipes that no bucket file needs are forgotten.",
+    ),
     "drop_files": (
         "The buckets are still named. The next clean-up finds them unneeded again.",
         "The files are forgotten and nobody reads them. The sweep removes them.",
@@ -152,6 +164,10 @@ STEPS: dict[str, str] = {
     "fire.done": "The answers are published. Readers find them from their cursors.",
     "join.job-done": "As for other fires: the same windows are due again, and the files are swept.",
     "join.done": "The answers are published. What they are built from is named and stays.",
+    "repair.ingested": "The batch is ingested again, its files are not named. The next fire finds the damage again.",
+    "exchange.ready": "The damaged file is in its place, the whole one is an orphan. The damage is found again.",
+    "exchange.renamed": "The whole file is in its place. After a power loss, the damaged one may be there again.",
+    "exchange.done": "The whole file is in the place of the damaged one, with the bytes that the metastore speaks of.",
     "tidy.forgotten": "What is too old is forgotten. The sweep removes the files.",
     "tidy.done": "What is too old is forgotten and its files are gone.",
     "endpoint.written": "The address is in a draft that nobody reads. The next start writes it again.",

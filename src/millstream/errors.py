@@ -31,6 +31,10 @@ CODES: dict[str, str] = {
     "BAD_REQUEST": "a request whose body or parameters are wrong",
     "BAD_CURSOR": "a cursor that no answer of this query has given out",
     "BAD_FILE": "a file that is unreadable, truncated or of another schema",
+    "DAMAGED_FILE": "a file of the home directory is missing, cut short or altered",
+    "BAD_HOME": "a home directory that cannot be used",
+    "NO_SPACE": "no space left on the disk",
+    "DISK_ERROR": "the disk cannot be written",
     "BAD_SESSION": "a Spark session with settings the engine cannot work with",
     "HOME_IN_USE": "another engine runs on this home directory",
     "FENCED": "another engine has taken over this home directory",
@@ -146,3 +150,32 @@ class EvaluationError(MillstreamError):
 
 class EngineError(MillstreamError):
     """The engine, its session or its stores are not in a state to do what was asked."""
+
+
+class DamagedFile(EngineError):
+    """A file of the home that is missing, cut short or altered; ``path`` is relative to the home. ``cursor`` is the
+    place behind an answer that cannot be read because of it, from where a reader can go on."""
+
+    def __init__(
+        self,
+        path: str,
+        reason: str,
+        *,
+        hint: str | None = None,
+        detail: str | None = None,
+        cursor: str | None = None,
+    ) -> None:
+        super().__init__("DAMAGED_FILE", f"{path} {reason}", hint=hint, detail=detail)
+        self.path = path
+        self.reason = reason
+        self.cursor = cursor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _damaged, (self.path, self.reason, {"hint": self.hint, "detail": self.detail, "cursor": self.cursor})
+
+    def as_dict(self) -> dict[str, Any]:
+        return super().as_dict() | ({} if self.cursor is None else {"cursor": self.cursor})
+
+
+def _damaged(path: str, reason: str, fields: dict[str, Any]) -> DamagedFile:
+    return DamagedFile(path, reason, **fields)

@@ -29,9 +29,11 @@ from millstream.engine.status import Answer
 from millstream.errors import CatalogError, MillstreamError
 from millstream.kernels import join_fire
 from millstream.model import codec
+from millstream.runtime.fire import kept
 from millstream.runtime.home import Home
-from millstream.runtime.worker import IngestTask
+from millstream.runtime.worker import IngestTask, kept_groups
 from millstream.server.discovery import Endpoint, announce, withdraw
+from millstream.sources.recipes import splits_text
 from millstream.sources.splits import FileSplit, Split
 from tests.chaos import workload
 from tests.chaos.clients import Clients
@@ -95,7 +97,7 @@ class Child:
         home = Home(str(place / "home"))
         self.core = Core(home, InProcess(self.work.tasks), options.get("url"), clock=self.clock)  # type: ignore[arg-type]
         self.core.sweep()
-        self.changelog = Changelog(self.core.registry, 0.0, 1)
+        self.changelog = Changelog(self.core.registry, 0.0, 1, self.core.metastore.outage)
         for stream in workload.streams():
             if stream.name not in self.core.pipelines:
                 self.core.add_stream(stream)
@@ -122,6 +124,10 @@ class Child:
         self.change(None)
         for name in workload.SCHEMAS:
             self.batch(name)
+        for kind, when in self.work.damages.items():
+            if when == number and not self.clients.acknowledged(f"damage {kind}"):
+                self.damage(kind)
+                self.clients.acknowledge(f"damage {kind}")
         if number in self.work.idles:
             core.pipelines["ads"].last_rows = workload.START
             core.follow("ads")
@@ -131,7 +137,8 @@ class Child:
             if number % every == 0:
                 self.read(query, limit)
         if number in self.work.tidies:
-            core.tidy(workload.RETENTION_ROUNDS * workload.ROUND)
+            # Files have the times of the real clock, so no dead letter is too old.
+            core.tidy(workload.RETENTION_ROUNDS * workload.ROUND, workload.START)
 
     def change(self, during: str | None) -> None:
         """Send the changes of the round that were not acknowledged, one after the other, as their clients would."""
@@ -159,6 +166,21 @@ class Child:
                 if error.code != "QUERY_DELETED":
                     raise
 
+    def damage(self, kind: str) -> None:
+        """Cut files short, and have the process forget what it has read of them."""
+        name, store = workload.DAMAGED, self.core.metastore
+        if kind == workload.VERSIONS:
+            paths = [ref.path for ref in store.epoch_plan(store.current_epoch(), name)]
+        else:
+            newest = len([one for one in self.work.batches[name] if one[0] <= self.round]) - 1
+            files = [file for file in store.buckets(name) if ("compact" in file.path) == (kind == workload.COMPACTED)]
+            paths = [file.path for file in files if file.batch == newest or kind == workload.COMPACTED]
+        for path in paths:
+            file = Path(self.core.home.path(path))
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        kept_groups.clear()
+        kept._stacks.clear()
+
     def batch(self, name: str) -> None:
         """The stream's batch of this round, if it has one; and what the checkpoint has not seen finished."""
         rounds = [one[0] for one in self.work.batches[name]]
@@ -184,7 +206,9 @@ class Child:
                 self.change(pipeline.stream.name)
                 return self.core.spark.ingest(task, splits)
 
-            pipeline.process(batch, offsets, ingest)
+            forgotten = self.work.batches[workload.DAMAGED][batch][0] == self.work.damages[workload.LOST]
+            known = None if forgotten and pipeline.stream.name == workload.DAMAGED else splits_text(splits)
+            pipeline.process(batch, offsets, ingest, known)
 
         return run
 
@@ -266,10 +290,11 @@ class Child:
 
 
 def _plain(answer: Answer) -> list[Any]:
-    """An answer, or a piece of one, as JSON: window, whether partial, batch, place in the whole, rows."""
+    """An answer, or a piece of one, as JSON: window, partial and incomplete, batch, place in the whole, rows."""
     rows = [[str(value) for value in row.values()] for row in answer.table.to_pylist()]
     window = [str(answer.window_start), str(answer.window_end)]
-    return [window, answer.partial, answer.batch, answer.offset, answer.total_rows, rows]
+    marks = [answer.partial, answer.incomplete is not None]
+    return [window, marks, answer.batch, answer.offset, answer.total_rows, rows]
 
 
 def _figures(record: QueryRecord) -> dict[str, Any]:

@@ -17,6 +17,7 @@ def lose_files(run: Run, chance: random.Random) -> int:
     """Damage what the last process had not synced when it died; gives how many files were touched."""
     home = run.folder / "home"
     torn, nameless, removed = _unsynced(run.passes()[-1])
+    exchanged = _exchanged(run.passes()[-1])
     for path in torn:
         _tear(home / path, chance)
     for path in nameless:
@@ -26,8 +27,12 @@ def lose_files(run: Run, chance: random.Random) -> int:
         if chance.random() < 0.5:
             # The removal itself was not synced: the file is back.
             (home / path).write_bytes(chance.randbytes(40))
+    for path in exchanged:
+        if chance.random() < 0.5:
+            # The damaged file is back in its place.
+            (home / path).write_bytes(chance.randbytes(40))
     _lose_log_tail(home, chance)
-    return len(torn) + len(nameless) + len(removed)
+    return len(torn) + len(nameless) + len(removed) + len(exchanged)
 
 
 def _unsynced(passes: list[tuple[str, str]]) -> tuple[set[str], set[str], set[str]]:
@@ -51,6 +56,12 @@ def _unsynced(passes: list[tuple[str, str]]) -> tuple[set[str], set[str], set[st
         elif step == "removed":
             removed.add(path)
     return torn, nameless, removed
+
+
+def _exchanged(passes: list[tuple[str, str]]) -> set[str]:
+    """Files that took the place of damaged ones, whose names may not be on disk."""
+    renamed = {path for name, path in passes if name == "exchange.renamed"}
+    return renamed - {path for name, path in passes if name == "exchange.done"}
 
 
 def _tear(file: Path, chance: random.Random) -> None:

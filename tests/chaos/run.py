@@ -15,10 +15,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from millstream.catalog import tables
+from millstream.catalog.database import writer
 from millstream.runtime.session import build_session
 from tests.chaos import power_loss
 from tests.chaos.compiled import compile_queries
-from tests.chaos.conftest import emptied
 from tests.chaos.forks import ForkServer
 from tests.chaos.runs import DONE, KILLED, Run, check, prepare, undisturbed
 from tests.chaos.schedule import at_random
@@ -95,7 +96,11 @@ def one_seed(
 
 
 def _new_run(server: ForkServer, folder: Path, prepared: Path, url: str | None) -> Run:
-    return Run(server, folder, prepared, None if url is None else emptied(url))
+    if url is not None:
+        engine = writer(url)
+        tables.metadata.drop_all(engine)
+        engine.dispose()
+    return Run(server, folder, prepared, url)
 
 
 def disturb(run: Run, chance: random.Random, passes: int, seconds: float) -> bool:

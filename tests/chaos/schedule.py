@@ -21,17 +21,17 @@ AT_START = (
     "endpoint.written",
     "endpoint.announced",
 )
-# Dead letters are removed by the sweep alone, when it finds those of a batch that was not committed.
-AFTER_A_CRASH = {"dead.removing": "dead.named", "dead.removed": "dead.named"}
+# Dead letters are removed by the sweep, when it finds those of a batch that was not committed. Trials are forgotten
+# when the first was cut short.
+AFTER_A_CRASH = {
+    "dead.removing": "dead.named",
+    "dead.removed": "dead.named",
+    "forget_trials.before-commit": "begin_trial.after-commit",
+    "forget_trials.after-commit": "begin_trial.after-commit",
+}
 # Passed by the first start after an upgrade: tests/catalog/test_migrations.py kills there.
 AFTER_AN_UPGRADE = ("migrate.before-commit", "migrate.after-commit")
-# Passed when a batch fails: tests/engine/test_quarantine.py has the trials.
-AFTER_A_FAILURE = tuple(
-    f"{name}.{step}"
-    for name in ("begin_trial", "end_trial", "forget_trials")
-    for step in ("before-commit", "after-commit")
-)
-ELSEWHERE = {*AFTER_AN_UPGRADE, *AFTER_A_FAILURE}
+ELSEWHERE = {*AFTER_AN_UPGRADE}
 
 
 def every_point(passes: Sequence[str], seed: int, each: int, runs: int) -> list[list[Kill]]:

@@ -15,8 +15,9 @@ from millstream.model.stream import Stream
 from millstream.runtime import jobs
 from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
-from millstream.runtime.worker import IngestTask, merged
+from millstream.runtime.worker import IngestTask, load_group, merged
 from millstream.sources.splits import Split
+from tests.chaos.workload import POISON
 
 
 class NoAnalyzer:
@@ -40,7 +41,10 @@ class InProcess:
         self.analyzer = NoAnalyzer()
 
     def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
-        return merged([jobs._ingest_splits(task, one) for one in splits]) if splits else jobs.EMPTY
+        found = merged([jobs._ingest_splits(task, one) for one in splits]) if splits else jobs.EMPTY
+        if not found.damaged and any(POISON in load_group(task.home, path).position for path in task.versions):
+            raise MemoryError("a query takes all there is")
+        return found
 
     def fire(self, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
         found = [jobs._fire(task) for task in tasks]

@@ -1,7 +1,7 @@
 """What the killed process has to do: two streams, a dozen queries, and a script of creates and deletes by round.
 
-    round k:  changes of k ► a batch of purchases (changes in the middle of it) ► a batch of ads ► idle? ► fire? ► read
-              ► tidy?
+    round k:  changes of k ► a batch of purchases (changes in the middle of it) ► a batch of ads ► damage? ► idle?
+              ► fire? ► read ► tidy?
 
 All of it follows from a seed. Times are microseconds.
 """
@@ -71,12 +71,21 @@ QUERIES: dict[str, str] = {
     + f"SELECT p.gem_pack, count(*) AS n, sum(a.cost) AS spent FROM p JOIN a {_ON} GROUP BY p.gem_pack, p.w",
     "self": _SELF,
     "everything": _sources("'8 seconds'") + "SELECT p.price, a.cost FROM p JOIN a ON p.w = a.w AND p.price < a.cost",
+    "poison": "SELECT gem_pack, sum(price) AS total FROM purchases WHERE price < 40 "
+    "GROUP BY gem_pack, window(time, '4 seconds', '2 seconds')",
     "doomed": "SELECT count(*) AS n FROM purchases WHERE user_id < 5 GROUP BY window(time, '2 seconds', '1 second')",
 }
 # Pairs every row with every other: stopped by the limit on pairs, in a fire.
 OFFENDER = "everything"
 # Stopped from outside.
 FAILED = "doomed"
+# Makes every batch fail that it is part of.
+POISON = "poison"
+# What is damaged on the way: the bucket files of a batch that can be ingested again, and of one that cannot; compacted
+# files; the current group versions.
+REBUILT, LOST, COMPACTED, VERSIONS = "rebuilt", "lost", "compacted", "versions"
+# All of it happens to this stream, which has a batch in every round.
+DAMAGED = "purchases"
 # Read by a sink, which keeps its cursor in the metastore. The others are read by clients, which keep their own.
 SUNK = "revenue"
 
@@ -98,7 +107,7 @@ class Action:
 @dataclass(frozen=True)
 class Workload:
     """``batches``: by stream, the (round, first row, last row) of each batch. ``readers``: by query, how many rounds
-    lie between two readings, and the limit of a page."""
+    lie between two readings, and the limit of a page. ``damages``: the round of each."""
 
     seed: int
     rounds: int
@@ -107,6 +116,7 @@ class Workload:
     fires: list[int]
     tidies: list[int]
     idles: list[int]
+    damages: dict[str, int]
     readers: dict[str, tuple[int, int]]
     tasks: int
 
@@ -141,6 +151,7 @@ def make(seed: int, folder: Path, *, rounds: int = 12, rows: int = 40) -> Worklo
         fires=sorted({rounds - 1, *(k for k in range(rounds) if chance.random() < 0.6)}),
         tidies=sorted({rounds - 1, *(k for k in range(3, rounds) if chance.random() < 0.5)}),
         idles=[silent + 1],
+        damages=_damages(chance, rounds),
         readers={name: (chance.choice((1, 2, 3)), chance.choice((1, 3, 1000))) for name in QUERIES},
         tasks=chance.choice((1, 2)),
     )
@@ -150,7 +161,7 @@ def _actions(chance: random.Random, rounds: int) -> list[Action]:
     """Half of the queries from the beginning, the others later; some are deleted, one so early that its history is
     forgotten before the end."""
     actions: list[Action] = []
-    names = [name for name in QUERIES if name not in (FAILED, OFFENDER, SUNK)]
+    names = [name for name in QUERIES if name not in (FAILED, OFFENDER, SUNK, POISON)]
     chance.shuffle(names)
     for name in (FAILED, OFFENDER, SUNK, *names[: len(names) // 2]):
         actions.append(Action(0, "create", name))
@@ -161,7 +172,13 @@ def _actions(chance: random.Random, rounds: int) -> list[Action]:
     for name in chance.sample(names[1:], 3):
         actions.append(Action(chance.randrange(begun[name] + 1, rounds), "delete", name, _during(chance)))
     actions.append(Action(chance.randrange(2, rounds - 2), "fail", FAILED))
+    actions.append(Action(chance.randrange(2, rounds - 3), "create", POISON))
     return sorted(actions, key=lambda action: (action.round, action.kind, action.query))
+
+
+def _damages(chance: random.Random, rounds: int) -> dict[str, int]:
+    kinds = [REBUILT, LOST, VERSIONS, COMPACTED]
+    return dict(zip(kinds, sorted(chance.sample(range(1, rounds - 2), len(kinds))), strict=True))
 
 
 def _during(chance: random.Random) -> str | None:

@@ -44,6 +44,7 @@ def test_the_commands_are_these() -> None:
         "stream show",
         "status",
         "replay",
+        "check",
         "bench scale",
         "bench joins",
         "version",

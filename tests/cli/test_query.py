@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,32 @@ def test_watch_as_json_gives_one_line_for_each_answer(millstream: Millstream, en
     assert [item["cursor"] for item in lines] == ["c1", "c2"]
     rest = millstream("query", "watch", "q", "--json", "--limit", "1", "--cursor", "c2").stdout
     assert json.loads(rest)["cursor"] == "c3"
+
+
+def test_watch_says_what_an_answer_lacks(millstream: Millstream, engine: FakeEngine) -> None:
+    create(engine, windows=2)
+    engine.known["q"].log[1] = replace(engine.known["q"].log[1], incomplete="buckets/x is missing")
+    engine.known["q"].state = replace(engine.known["q"].state, incomplete=1)
+    result = millstream("query", "watch", "q", "--limit", "2")
+    assert len(result.stdout.splitlines()) == 1 + 4
+    assert "00:00:04 – 2026-01-01 00:00:08  incomplete: buckets/x is missing" in result.stderr
+    lines = millstream("query", "watch", "q", "--json", "--limit", "2").stdout.splitlines()
+    assert [json.loads(line)["incomplete"] for line in lines] == [None, "buckets/x is missing"]
+    assert "1 windows" in millstream("query", "show", "q").stdout
+    with connect(engine.home, None) as client:
+        console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        watch_table(client, client.query("q"), None, 1, console)
+    shown = console.export_text()
+    assert "incomplete" in shown
+    assert "buckets/x is missing" in shown
+
+
+def test_watch_goes_on_behind_a_damaged_answer(millstream: Millstream, engine: FakeEngine) -> None:
+    create(engine, windows=3)
+    engine.known["q"].damaged = {1}
+    result = millstream("query", "watch", "q", "--json", "--limit", "2")
+    assert [json.loads(line)["cursor"] for line in result.stdout.splitlines()] == ["c1", "c3"]
+    assert "DAMAGED_FILE: answers/x.answers is altered" in result.stderr
 
 
 def test_a_watched_answer_in_pieces_counts_once(millstream: Millstream, engine: FakeEngine) -> None:

@@ -275,7 +275,7 @@ def test_a_query_that_holds_too_much_state_is_stopped(start: Callable[..., Engin
     engine._core.enforce_limits()
     assert "bytes of state, more than the 100000 of the setting query_state_bytes" in reason(engine, "hoarder")
     assert totals(engine, "good") == expected(0, 4999)
-    engine._core.tidy(1 << 60)
+    engine._core.tidy(1 << 60, 1 << 60)
     assert engine.status().state_bytes < 100_000, "what it held is gone"
 
 
@@ -292,6 +292,6 @@ def test_creating_and_deleting_in_a_loop_disturbs_nobody(start: Callable[..., En
     engine.await_idle()
     assert totals(engine, "good") == expected(0, 12)
     core = engine._core
-    core.tidy(1 << 60)
+    core.tidy(1 << 60, 1 << 60)
     assert core.registry.running == 1
     assert len(core.metastore.group_versions("purchases")) <= 3, "versions of queries that are gone are forgotten"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import duckdb
 import pyarrow as pa
+import pytest
 
 from millstream.config import Limits
 from millstream.kernels.answering import Due
@@ -34,6 +36,13 @@ class Breaking(Evaluator):
         if "#p0" in table.column_names and 666 in table.column("#p0").to_pylist():
             raise MemoryError("no memory for 666")
         return super().evaluate_counted(table, expressions)
+
+
+class FullDisk(Evaluator):
+    """Fails like a database that cannot write what does not fit into memory."""
+
+    def evaluate_counted(self, table: pa.Table, expressions: Sequence[Expression]) -> list[Evaluated]:
+        raise duckdb.IOException("IO Error: Could not write file: No space left on device")
 
 
 def member(name: str, argument: Expression, having: Expression | None = None) -> Member:
@@ -94,3 +103,22 @@ def test_answers_and_windows_that_are_too_large_stop_their_queries_alone() -> No
     assert fired(Limits(query_answer_rows=2)) == ({"large": message}, [("small", 1)])
     message = "LIMIT_EXCEEDED: a window has 3 groups, more than the 2 of the setting query_groups"
     assert fired(Limits(query_groups=2)) == ({"small": message, "large": message}, [])
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_full_disk_is_blamed_on_no_expression(apart: bool) -> None:
+    group = Group(version_of([member("one", Call("Add", (PRICE, PRICE), LONG)), member("other", PRICE)], ()))
+    chunk = Batch(batch(Evaluator()).table, batch(Evaluator()).times, FullDisk(), apart=apart)
+    with pytest.raises(duckdb.IOException, match="No space left"):
+        chunk.prepare(expressions([group]))
+    assert chunk.broken == {}
+
+
+def test_a_full_disk_is_blamed_on_no_answer() -> None:
+    above = Call("GreaterThan", (Column("#a0", LONG), Literal(2, LONG)), BOOLEAN)
+    members = [member("one", PRICE, above), member("other", PRICE)]
+    group = Group(version_of(members, ()))
+    (found,) = slice_cells(group, batch(Evaluator()), None, Tally())
+    due = [Due(m, -100, 100, None) for m in members]
+    with pytest.raises(duckdb.IOException, match="No space left"):
+        fire(due, [Piece(group, 0, 10, None, found.cells)], TIMESTAMP, FullDisk())

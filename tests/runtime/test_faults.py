@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException, PythonException
 
-from millstream.errors import EngineError, SourceError
+from millstream.errors import DamagedFile, EngineError, SourceError
+from millstream.runtime.disk import disk_fault
 from millstream.runtime.faults import LONGEST_REASON, may_be_a_query, reason_of
 
 STAGE = "Job aborted due to stage failure: Task 0 in stage 7.0 failed 3 times, most recent failure: Lost task 0.2: "
@@ -38,7 +40,8 @@ NOT_BLAMED = {
     "disk full": raised("OSError: [Errno 28] No space left on device: '/home/buckets'"),
     "disk full behind another": raised("OSError: [Errno 28] No space left", f"{CHAIN}\n\nDuring handling:\n\n"),
     "file gone": raised("FileNotFoundError: [Errno 2] No such file or directory: 'x'"),
-    "our own": raised("millstream.errors.EngineError: the file is damaged"),
+    "our own": raised("millstream.errors.EngineError: the engine is stopping"),
+    "damage": raised("millstream.errors.DamagedFile: buckets/purchases/1.bucket is cut short"),
     "spilling": raised("_duckdb.IOException: IO Error: No space left on device"),
     "the context stops": "Job 4 cancelled because SparkContext was shut down",
     "the source": STAGE + "java.io.FileNotFoundException: /data/x.parquet",
@@ -56,7 +59,9 @@ def test_jobs_that_a_query_may_be_to_blame_for(case: str) -> None:
 
 @pytest.mark.parametrize("case", NOT_BLAMED)
 def test_jobs_that_no_query_is_to_blame_for(case: str) -> None:
-    assert not may_be_a_query(PySparkException(NOT_BLAMED[case]))
+    error = PySparkException(NOT_BLAMED[case])
+    assert not may_be_a_query(error)
+    assert (disk_fault(error) is not None) == ("No space left" in NOT_BLAMED[case])
 
 
 def test_plain_exceptions() -> None:
@@ -64,6 +69,8 @@ def test_plain_exceptions() -> None:
     assert may_be_a_query(ValueError("a kernel"))
     for error in (
         OSError(28, "No space left on device"),
+        duckdb.IOException("IO Error: Could not write file: No space left on device"),
+        DamagedFile("buckets/purchases/1.bucket", "is cut short"),
         ConnectionRefusedError("the JVM is gone"),
         Py4JNetworkError("Answer from Java side is empty"),
         EngineError("NOT_RUNNING", "the engine is stopping"),

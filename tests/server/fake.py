@@ -15,7 +15,7 @@ import pyarrow as pa
 from millstream.engine.cursor import END, NEWEST
 from millstream.engine.explanation import Explanation, Joined, Source, draw
 from millstream.engine.status import Answer, AnswerPage, EngineStatus, QueryRequest, QueryStatus, StreamStatus
-from millstream.errors import CatalogError, MillstreamError, Position, SqlError
+from millstream.errors import CatalogError, DamagedFile, MillstreamError, Position, SqlError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 STREAM = StreamStatus(
@@ -76,6 +76,8 @@ class FakeQuery:
     id: str
     state: QueryStatus
     log: list[Answer] = field(default_factory=list)
+    # Places in the log whose answers cannot be read.
+    damaged: set[int] = field(default_factory=set)
 
     def status(self) -> QueryStatus:
         return self.state
@@ -87,6 +89,10 @@ class FakeQuery:
             while len(self.log) <= seen and self.state.state == "running" and time.monotonic() < deadline:
                 self.engine.changed.wait(deadline - time.monotonic())
             found = self.log[seen : seen + limit]
+        if seen in self.damaged:
+            raise DamagedFile("answers/x.answers", "is altered", hint="…", cursor=f"c{seen + 1}")
+        for place in self.damaged:
+            found = found[: max(place - seen, 0)] if place > seen else found
         after = found[-1].cursor if found else f"c{seen}"
         return AnswerPage(found, after, self.state.state == "deleted" and seen + len(found) == len(self.log))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 from tests.server.fake import STREAM, FakeEngine, answer
 
 from millstream.engine.status import QueryRequest
-from millstream.errors import CODES, MillstreamError
+from millstream.errors import CODES, DamagedFile, MillstreamError
 from millstream.server.app import http_status
 from millstream.server.client import Client
 from millstream.server.protocol import ARROW_STREAM, OWNER_HEADER
@@ -122,6 +123,7 @@ def test_answers_as_json(http: httpx.Client, engine: FakeEngine) -> None:
                 "cursor": "c1",
                 "total_rows": 2,
                 "offset": 0,
+                "incomplete": None,
                 "rows": [
                     {"gem_pack": 1, "revenue": "10.50", "mean": "NaN"},
                     {"gem_pack": 2, "revenue": None, "mean": 1.5},
@@ -131,6 +133,25 @@ def test_answers_as_json(http: httpx.Client, engine: FakeEngine) -> None:
         "cursor": "c1",
         "finished": False,
     }
+
+
+def test_what_an_answer_lacks_and_a_damaged_one_reach_the_client(
+    http: httpx.Client, client: Client, engine: FakeEngine
+) -> None:
+    client.create_query(SQL, id="q")
+    engine.fire("q", 3)
+    query = engine.known["q"]
+    query.log[0] = replace(query.log[0], incomplete="buckets/x is missing")
+    query.damaged = {1}
+    page = client.read("q")
+    assert [one.incomplete for one in page.answers] == ["buckets/x is missing"]
+    with pytest.raises(DamagedFile) as raised:
+        client.read("q", page.cursor)
+    assert (raised.value.path, raised.value.reason) == ("answers/x.answers", "is altered")
+    assert [one.cursor for one in client.read("q", raised.value.cursor).answers] == ["c3"]
+    body = http.get("/v1/queries/q/answers", params={"cursor": page.cursor})
+    assert body.status_code == 500
+    assert body.json()["error"]["cursor"] == "c2"
 
 
 @pytest.mark.parametrize("accept", ["application/json", ARROW_STREAM])

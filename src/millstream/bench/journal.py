@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from millstream.bench.measure import Commit
 from millstream.catalog.metastore import Fire, Metastore
-from millstream.model.plan import BatchResult, IngestPlan
+from millstream.model.plan import BatchResult, IngestPlan, Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class Journal:
             self._changed.notify_all()
         return plan, committed
 
-    def _on_commit(self, plan: IngestPlan, result: BatchResult) -> int | None:
-        watermark = self._commit_batch(plan, result)
+    def _on_commit(self, plan: IngestPlan, result: BatchResult, recipe: Recipe | None = None) -> int | None:
+        watermark = self._commit_batch(plan, result, recipe)
         with self._changed:
             self.commits.append(Commit(time.monotonic(), result.rows))
             self.rows += result.rows

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from millstream.catalog import tables as t
 from millstream.catalog.database import Transaction, open_error, reader, writer
 from millstream.catalog.files import referenced_files
+from millstream.catalog.migrations import check_current
 from millstream.errors import EngineError
 
 # Rows read and written at a time: some megabytes of definitions.
@@ -39,7 +40,7 @@ def copy_metastore(source: str, target: str) -> Copied:
         reading, writing = reader(source), writer(target)
         try:
             with reading.begin() as connection:
-                _check_source(connection, source)
+                check_current(connection, make_url(source))
                 _copy(connection, writing, target)
                 return _described(connection)
         finally:
@@ -53,19 +54,6 @@ def exists(url: str) -> bool:
     """Whether there may be a metastore: a file that is missing is not made by asking."""
     location = make_url(url)
     return location.get_backend_name() != "sqlite" or Path(location.database or "").exists()
-
-
-def _check_source(connection: Connection, url: str) -> None:
-    where = make_url(url).render_as_string(hide_password=True)
-    if not inspect(connection).has_table(t.engine.name):
-        raise EngineError("BAD_FILE", f"there is no metastore in {where}")
-    version = connection.exec_driver_sql(f"SELECT schema_version FROM {t.engine.name}").scalar()
-    if version != t.SCHEMA_VERSION:
-        raise EngineError(
-            "BAD_FILE",
-            f"the metastore {where} has schema version {version}, this Millstream copies version {t.SCHEMA_VERSION}",
-            hint="use the Millstream that the engine runs with",
-        )
 
 
 def _copy(source: Connection, writing: Engine, url: str) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import URL, Connection, Engine, Row, create_engine, event, inser
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, ProgrammingError
 
 from millstream.catalog import tables as t
-from millstream.catalog.migrations import migrate
+from millstream.catalog.migrations import check_current, migrate
 from millstream.catalog.outage import (
     DEFAULT_LIMIT,
     LONGEST_PAUSE,
@@ -124,6 +124,14 @@ class Database:
         except IntegrityError as error:
             raise EngineError("INTERNAL", "the metastore holds that row already", detail=str(error.orig)) from error
 
+    def damage(self) -> list[str]:
+        """What the database finds wrong with itself; PostgreSQL has tools of its own for that."""
+        if self._pool.dialect.name != "sqlite":
+            return []
+        with self.read() as tx:
+            found = list(tx.connection.exec_driver_sql("PRAGMA quick_check").scalars())
+        return [] if found == ["ok"] else found
+
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """The writers' lock. Who holds it may be finding out about a commit; others wait for that as for the database
@@ -224,6 +232,18 @@ def reader(url: str) -> Engine:
 def writer(url: str) -> Engine:
     """For writing transactions on a database that no engine has."""
     return _create_engine(_location(url)).execution_options(**{_WRITE: True})
+
+
+def look_into(url: str, clock: Callable[[], int]) -> Database:
+    """Open the database as it is, to read only; whoever has it keeps it."""
+    location = _location(url)
+    engine = _create_engine(location)
+    try:
+        with _reading(engine).begin() as connection:
+            check_current(connection, location)
+            return Database(engine, connection.execute(_HEAD).one(), clock)
+    except DBAPIError as error:
+        raise open_error(location, error) from error
 
 
 def _location(url: str) -> URL:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Table, bindparam, delete, func, insert, or_, select, update
@@ -37,8 +37,16 @@ _AFTER = (
 
 def write_buckets(buckets: Sequence[Bucket]) -> str:
     """A file's buckets as one short text; a row for each bucket would cost more than the whole commit."""
-    rows = [[b.group, b.version, b.start, b.end, b.offset, b.length, b.cells] for b in buckets]
-    return json.dumps(rows, separators=(",", ":"))
+    return json.dumps([_bucket_row(b) for b in buckets], separators=(",", ":"))
+
+
+def _bucket_row(b: Bucket) -> list[Any]:
+    """Lists written before there were checksums end with the cells."""
+    row = [b.group, b.version, b.start, b.end, b.offset, b.length, b.cells]
+    more = [b.checksum, b.lost, b.body]
+    while more and more[-1] is None:
+        more.pop()
+    return row + more
 
 
 def read_buckets(text: str) -> tuple[Bucket, ...]:
@@ -79,6 +87,12 @@ def remove_buckets(tx: Transaction, replaced: Sequence[tuple[str, int]]) -> None
     if shorter:
         tx.connection.execute(_SET_BUCKETS, shorter)
     _forget_buckets(tx, empty)
+
+
+def set_buckets(tx: Transaction, texts: Mapping[str, str]) -> None:
+    """Other descriptions of the buckets of files, by path."""
+    if texts:
+        tx.connection.execute(_SET_BUCKETS, [{"at_path": path, "text": text} for path, text in texts.items()])
 
 
 def _forget_buckets(tx: Transaction, paths: Sequence[str]) -> list[str]:
@@ -215,11 +229,6 @@ def drop_files(tx: Transaction, paths: Sequence[str]) -> list[str]:
     gone = _forget_buckets(tx, paths)
     _delete_paths(tx, t.dead_letters, gone)
     return gone
-
-
-def unreferred(tx: Transaction, paths: Sequence[str]) -> list[str]:
-    kept = referred(tx, paths)
-    return [path for path in paths if path not in kept]
 
 
 def _delete_paths(tx: Transaction, table: Table, paths: Sequence[str]) -> None:

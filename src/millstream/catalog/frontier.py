@@ -12,6 +12,7 @@ from millstream.catalog.database import Transaction
 from millstream.catalog.files import add_answers, add_buckets, remove_buckets
 from millstream.catalog.legs import leg_frontiers
 from millstream.catalog.records import DELETED, DELETING, FAILED, LIVE, Fire, Frontier, is_joined, streams_of
+from millstream.catalog.repairs import add_incomplete, keep_origins
 from millstream.catalog.statements import add_counters, chunks
 from millstream.errors import EngineError
 from millstream.model.legs import query_of_member
@@ -54,6 +55,8 @@ def commit_fire(tx: Transaction, fire: Fire) -> None:
     stop_broken(tx, result.broken)
     remove_buckets(tx, result.replaced)
     add_buckets(tx, result.compacted)
+    keep_origins(tx, result.origins)
+    add_incomplete(tx, result.incomplete_by_query)
     end_deleting(tx, fire.stream)
 
 

@@ -7,14 +7,14 @@ between two plans of each stream, and that is its cut; a fire moves frontiers up
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, update
 
-from millstream.catalog import batches, changelog, files, frontier, legs, reading, trials
+from millstream.catalog import batches, changelog, files, frontier, legs, reading, repairs, trials
 from millstream.catalog import tables as t
-from millstream.catalog.database import Database, take_over
+from millstream.catalog.database import Database, look_into, take_over
 from millstream.catalog.outage import DEFAULT_LIMIT, Outage, every_method_repeats
 from millstream.catalog.records import (
     END_OF_TIME,
@@ -35,6 +35,7 @@ from millstream.catalog.records import (
     QueryRecord,
     StreamState,
     Trial,
+    VersionPlace,
     is_joined,
     joined_stream,
     streams_of,
@@ -42,7 +43,7 @@ from millstream.catalog.records import (
 from millstream.errors import CatalogError
 from millstream.model import codec
 from millstream.model.legs import leg_member, query_of_member
-from millstream.model.plan import BatchResult, BucketFile, IngestPlan
+from millstream.model.plan import BatchResult, BucketFile, IngestPlan, Recipe
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
 
@@ -64,6 +65,7 @@ __all__ = [
     "QueryRecord",
     "StreamState",
     "Trial",
+    "VersionPlace",
     "is_joined",
     "joined_stream",
     "leg_member",
@@ -97,6 +99,11 @@ class Metastore:
         """Take over the database at the URL. An engine that had it before is fenced off and can do nothing more.
         ``limit``: seconds that users wait for a database that is away."""
         return cls(take_over(url, holder, clock, limit))
+
+    @classmethod
+    def look_into(cls, url: str) -> Metastore:
+        """Only to read: whoever has the metastore keeps it."""
+        return cls(look_into(url, wall_clock))
 
     @property
     def incarnation(self) -> int:
@@ -235,9 +242,11 @@ class Metastore:
         with self._database.write("plan_batch") as tx:
             return batches.plan_batch(tx, stream, batch, offsets, clock)
 
-    def commit_batch(self, plan: IngestPlan, result: BatchResult) -> int | None:
+    def commit_batch(self, plan: IngestPlan, result: BatchResult, recipe: Recipe | None = None) -> int | None:
         """Record a batch that ran, and give the watermark after it. Doing so again has no effect."""
         with self._database.write("commit_batch") as tx:
+            if recipe is not None:
+                repairs.keep_recipe(tx, recipe)
             return batches.commit_batch(tx, plan, result)
 
     def trials(self, stream: str, batch: int) -> list[Trial]:
@@ -321,11 +330,6 @@ class Metastore:
         with self._database.write("drop_files") as tx:
             return files.drop_files(tx, paths)
 
-    def unreferred(self, paths: Sequence[str]) -> list[str]:
-        """Those of the paths that no answer refers to: of files that a fire has emptied, the ones to remove."""
-        with self._database.read() as tx:
-            return files.unreferred(tx, paths)
-
     def referenced_files(self) -> set[str]:
         """Every path that some row names. Other files are orphans, unless a job that still runs has written them."""
         with self._database.read() as tx:
@@ -335,6 +339,58 @@ class Metastore:
         """(batch, path) of the files of rows that could not be taken."""
         with self._database.read() as tx:
             return files.dead_letters(tx, stream)
+
+    # Damaged files
+
+    def recipes(self, stream: str, batches: Sequence[int]) -> dict[int, Recipe]:
+        """How to make the bucket files of batches again, as far as that is known."""
+        with self._database.read() as tx:
+            return repairs.recipes(tx, stream, batches)
+
+    def origins(self, path: str) -> dict[int, list[int]]:
+        """The batches that a compacted bucket file was made of, with the checksums of the buckets merged; none for the
+        file of a batch."""
+        with self._database.read() as tx:
+            return repairs.origins(tx, path)
+
+    def exchange_buckets(self, replaced: Sequence[tuple[str, int]], made: Sequence[BucketFile]) -> None:
+        """Put rebuilt buckets in the place of damaged ones."""
+        with self._database.write("exchange_buckets") as tx:
+            repairs.exchange_buckets(tx, replaced, made)
+
+    def lose_buckets(self, lost: Mapping[tuple[str, int], str]) -> None:
+        """Note that the buckets at (path, offset) are lost for good, and why."""
+        with self._database.write("lose_buckets") as tx:
+            repairs.lose_buckets(tx, lost)
+
+    def batch_of(self, path: str) -> tuple[str, int] | None:
+        """The stream and the batch that a bucket file belongs to, None if it is no bucket file."""
+        with self._database.read() as tx:
+            return repairs.batch_of(tx, path)
+
+    def version_place(self, path: str) -> VersionPlace | None:
+        """Which group version lies at a path, None if none does."""
+        with self._database.read() as tx:
+            return repairs.version_place(tx, path)
+
+    def damage(self) -> list[str]:
+        """What the database finds wrong with itself."""
+        return self._database.damage()
+
+    def joined_names(self) -> list[str]:
+        """Every joined name that answers may have been published under."""
+        with self._database.read() as tx:
+            return list(tx.connection.execute(select(t.joins.c.name).distinct().order_by(t.joins.c.name)).scalars())
+
+    def expire_recipes(self) -> None:
+        """Forget what no bucket file can need any more."""
+        with self._database.write("expire_recipes") as tx:
+            repairs.expire_recipes(tx)
+
+    def incomplete(self) -> dict[str, int]:
+        """Windows that were answered without lost data, by query."""
+        with self._database.read() as tx:
+            return repairs.incomplete(tx)
 
     # Answers and cursors
 

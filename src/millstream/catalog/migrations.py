@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import URL, Connection, Engine, inspect, text
 
 from millstream.catalog import tables as t
 from millstream.crashpoints import crash_point
@@ -56,6 +56,20 @@ def migrate(engine: Engine) -> None:
             connection.execute(text(raised), {"version": version + 1})
             crash_point("migrate.before-commit")
         crash_point("migrate.after-commit")
+
+
+def check_current(connection: Connection, location: URL) -> None:
+    """Refuse what is no metastore, or one of another version: for those who read it and must not change it."""
+    where = location.render_as_string(hide_password=True)
+    if not inspect(connection).has_table(_HEAD):
+        raise EngineError("BAD_FILE", f"there is no metastore in {where}")
+    version = connection.execute(text(f"SELECT schema_version FROM {_HEAD}")).scalar()
+    if version != t.SCHEMA_VERSION:
+        raise EngineError(
+            "BAD_FILE",
+            f"the metastore {where} has schema version {version}, this Millstream reads version {t.SCHEMA_VERSION}",
+            hint="use the Millstream that the engine runs with",
+        )
 
 
 def _version(connection: Connection) -> int | None:

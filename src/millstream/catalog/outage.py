@@ -78,6 +78,13 @@ def unknown(reason: str | None) -> EngineError:
     )
 
 
+def in_doubt(error: BaseException) -> bool:
+    """Whether an error leaves open if the transaction has happened. Of one that ended with ``Away`` it is known that
+    it has not."""
+    codes = ("METASTORE_AWAY", "METASTORE_STALE", "FENCED")
+    return isinstance(error, EngineError) and error.code in codes and not isinstance(error, Away)
+
+
 @contextmanager
 def outages_named() -> Iterator[None]:
     """Inside this, errors of the driver that mean an outage are raised as ``Away``."""

@@ -115,6 +115,17 @@ class GroupVersionRef:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionPlace:
+    """Which group version a file is: sealed with ``epoch``, at the time ``sealed_at``."""
+
+    group: str
+    version: int
+    stream: str
+    epoch: int
+    sealed_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """An attempt at a batch that has failed before, without some queries. ``passed`` is None for one that was cut
     short, which says nothing of any query."""

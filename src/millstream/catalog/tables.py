@@ -195,6 +195,21 @@ answer_refs = _table(
 
 dead_letters = _table("dead_letters", _text("path", key=True), _text("stream"), _integer("batch"))
 
+# What it takes to ingest a batch again, as long as bucket files are there that came from it.
+recipes = _table("recipes", _text("stream", key=True), _integer("batch", key=True), _text("recipe"))
+
+# The batches that a compacted bucket file was made of, and the checksums of the buckets that were merged.
+bucket_origins = _table(
+    "bucket_origins",
+    _text("path", key=True),
+    _integer("batch", key=True),
+    _text("checksums"),
+    Index("millstream_bucket_origins_batch", "batch"),
+)
+
+# Windows that were answered without data that are lost, by query.
+incomplete = _table("incomplete", _text("query", key=True), _integer("windows"))
+
 statistics = _table("statistics", _text("stream", key=True), _text("figures"))
 
 cursors = _table("cursors", _text("name", key=True), _text("value"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from millstream.config import Settings, StreamDefinition, format_duration
 from millstream.engine.status import StreamStatus
+from millstream.runtime.home import Home
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
@@ -62,6 +63,7 @@ def hosted(home: Path, settings: Settings) -> Iterator[Engine]:
     # Importing Spark takes a second, which commands that only ask a running engine do not pay.
     from millstream.engine.engine import Engine
 
+    Home(str(home)).create()
     with spark_log(home / LOG_FILE), Engine(home=home, settings=settings) as engine:
         yield engine
 

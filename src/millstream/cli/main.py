@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from millstream.cli import backup, bench, demo, query, replay, start, status, stream
+from millstream.cli import backup, bench, check, demo, query, replay, start, status, stream
 from millstream.cli.options import Json, wants_json
 from millstream.cli.output import print_json, report
 from millstream.errors import MillstreamError
@@ -45,6 +45,7 @@ app.command()(status.status)
 app.command()(replay.replay)
 app.command()(backup.backup)
 app.command()(backup.restore)
+app.command()(check.check)
 app.add_typer(bench.app, name="bench")
 
 

@@ -18,7 +18,14 @@ from millstream.server.wire import error_to_json, to_json
 EXIT_ERROR = 1
 EXIT_NOT_RUNNING = 3
 
-STATE_COLOURS = {"running": "green", "deleting": "yellow", "deleted": "dim", "failed": "red", "stopped": "red"}
+STATE_COLOURS = {
+    "running": "green",
+    "deleting": "yellow",
+    "deleted": "dim",
+    "failed": "red",
+    "stopped": "red",
+    "retrying": "yellow",
+}
 
 # Into a pipe or file tables are not cut to the width of a screen.
 PIPE_WIDTH = 240

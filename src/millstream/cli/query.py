@@ -121,6 +121,7 @@ def show(id: QueryId, home: Home = None, url: Url = None, as_json: Json = False)
         ("answer rows", item.answer_rows),
         ("late rows", item.late_rows),
         ("failures", item.failures),
+        *([("incomplete", Text(f"{item.incomplete} windows", style="red"))] if item.incomplete else []),
         *([("reason", Text(item.reason, style="red"))] if item.reason else []),
         ("columns", ", ".join(f"{name} {kind}" for name, kind in item.schema)),
     ]

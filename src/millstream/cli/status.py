@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from rich.text import Text
+
 from millstream.cli import output
 from millstream.cli.options import Home, Json, Url, connect
 from millstream.cli.stream import stream_table
@@ -34,7 +36,12 @@ def status(home: Home = None, url: Url = None, as_json: Json = False) -> None:
     ]
     if found.metastore_away:
         facts.insert(1, ("metastore", f"away: {found.metastore_away}"))
+    if found.rebuilt_files or found.lost_buckets:
+        facts.append(("damage", f"{found.rebuilt_files} files rebuilt, {found.lost_buckets} buckets lost"))
     console = output.console()
     console.print(output.facts(facts))
     console.print()
     console.print(stream_table(found.streams))
+    for name, error in [("fire", found.error), *((item.name, item.error) for item in found.streams)]:
+        if error:
+            console.print(Text(f"{name}: {error}", style="red"), soft_wrap=True)

@@ -13,6 +13,7 @@ from rich.text import Text
 from millstream.cli import output
 from millstream.engine.cursor import END, NEWEST, after_answer
 from millstream.engine.status import Answer, QueryStatus
+from millstream.errors import DamagedFile
 from millstream.server.client import Client
 from millstream.server.protocol import MAX_LIMIT
 from millstream.server.wire import answer_to_json, column_names
@@ -32,7 +33,15 @@ def follow(
     """
     left = limit
     while True:
-        page = client.read(id, cursor, limit=MAX_LIMIT if left is None else min(MAX_LIMIT, left), wait=POLL_SECONDS)
+        most = MAX_LIMIT if left is None else min(MAX_LIMIT, left)
+        try:
+            page = client.read(id, cursor, limit=most, wait=POLL_SECONDS)
+        except DamagedFile as error:
+            if error.cursor is None:
+                raise
+            output.report(error, as_json=False)
+            cursor = error.cursor
+            continue
         yield from page.answers
         cursor = page.cursor or cursor
         ended = sum(1 for answer in page.answers if is_last(answer))
@@ -58,6 +67,8 @@ def watch_lines(
         if as_json:
             print(json.dumps(answer_to_json(answer), ensure_ascii=False), flush=True)
             continue
+        if answer.incomplete:
+            output.console(stderr=True).print(Text(f"{span(answer).plain}: {answer.incomplete}", style="red"))
         if number == 0:
             print("\t".join(heading(answer)))
         print("".join(f"{line}\n" for line in lines_of(answer)), end="", flush=True)
@@ -109,7 +120,8 @@ def picture(query: QueryStatus, answer: Answer, height: int) -> Group:
     cells = [[output.value(cell) for cell in row] for row in rows(answer.table, shown)]
     more = answer.total_rows - len(cells)
     foot = Text(f"{answer.total_rows:,} rows" + (f", {more:,} not shown" if more else ""), style="dim")
-    return Group(span(answer), output.table(names, cells, right=numeric), foot)
+    lacks = [Text(answer.incomplete, style="red")] if answer.incomplete else []
+    return Group(span(answer), output.table(names, cells, right=numeric), foot, *lacks)
 
 
 def span(answer: Answer) -> Text:
@@ -119,6 +131,8 @@ def span(answer: Answer) -> Text:
     text = Text(f"window {output.clock(answer.window_start)} – {output.clock(answer.window_end)}", style="bold")
     if answer.partial:
         text.append("  partial", style="yellow")
+    if answer.incomplete:
+        text.append("  incomplete", style="red")
     return text
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,11 +18,13 @@ from millstream.catalog.metastore import AnswerRecord, Metastore, QueryRecord
 from millstream.engine.cursor import END, NEWEST, Cursor, parse_cursor
 from millstream.engine.expansion import Described, Expansions
 from millstream.engine.status import Answer, moment
-from millstream.errors import CatalogError, EngineError
-from millstream.kernels.answers import AnswerReader, Range
+from millstream.errors import CatalogError, DamagedFile, EngineError
+from millstream.kernels.answers import AnswerReader, Place, Range
 from millstream.model.join import JoinQuery
 from millstream.model.query import LogicalQuery
-from millstream.runtime.home import Home
+from millstream.runtime.fire import BucketRef
+from millstream.runtime.home import Home, checksum_in
+from millstream.runtime.join_fire import described_legs
 
 # Open answer files: each costs its index in memory, the rows stay mapped.
 OPEN_FILES = 256
@@ -31,14 +34,21 @@ PAGE = 200
 PAGE_ROWS = 100_000
 
 
+# Given a damaged file, and the buckets that an answer is built from.
+Mend = Callable[[str, Sequence[BucketRef]], bool]
+
+
 def schema_of(query: LogicalQuery | JoinQuery) -> pa.Schema:
     """The answer's columns as Spark names and types them."""
     return pa.schema([pa.field(out.name, out.type.arrow) for out in query.outputs])
 
 
 class AnswerLog:
-    def __init__(self, metastore: Metastore, home: Home) -> None:
+    """``mend`` makes a damaged file again from which rows are built; False if it cannot."""
+
+    def __init__(self, metastore: Metastore, home: Home, mend: Mend = lambda path, refs: False) -> None:
         self._metastore = metastore
+        self._mend = mend
         self._home = home
         self._open: OrderedDict[str, AnswerReader] = OrderedDict()
         self._lock = threading.Lock()
@@ -68,11 +78,17 @@ class AnswerLog:
         rows = 0
         for unit in self._units(record.stream, at.seq):
             begin = at if unit[0].seq == at.seq else Cursor(unit[0].seq)
-            for answer in self._answers(record, unit, begin):
-                found.append(answer)
-                rows += answer.table.num_rows
-                if len(found) >= limit or rows >= PAGE_ROWS:
-                    return found, answer.cursor
+            try:
+                for answer in self._answers(record, unit, begin):
+                    found.append(answer)
+                    rows += answer.table.num_rows
+                    if len(found) >= limit or rows >= PAGE_ROWS:
+                        return found, answer.cursor
+            except DamagedFile:
+                if not found:
+                    raise
+                # The next read begins with the answer that is damaged, and gives the error.
+                return found, found[-1].cursor
             at = Cursor(unit[-1].seq + 1)
         # Files of other streams are behind the reader too: when they expire, it has missed nothing.
         return found, str(Cursor(max(at.seq, newest + 1)))
@@ -81,7 +97,10 @@ class AnswerLog:
         """Before the query's newest answer; the indexes of the files are enough to find it."""
         place: Cursor | None = None
         for unit in self._units(record.stream, 1):
-            answers = sum(1 for reader in map(self._reader, unit) for _ in reader.ranges(record.id))
+            try:
+                answers = sum(1 for reader in map(self._reader, unit) for _ in reader.ranges(record.id))
+            except DamagedFile:
+                continue
             if answers:
                 place = Cursor(unit[0].seq, 0 if unit[0].batch is not None else answers - 1)
         return place or self._end()
@@ -103,11 +122,13 @@ class AnswerLog:
 
     def _answers(self, record: QueryRecord, unit: list[AnswerRecord], begin: Cursor) -> Iterator[Answer]:
         schema = schema_of(record.query)
-        found = [(reader, one) for reader in map(self._reader, unit) for one in reader.ranges(record.id)]
+        with _behind(Cursor(unit[-1].seq + 1)):
+            found = [(reader, one) for reader in map(self._reader, unit) for one in reader.ranges(record.id)]
         batch = unit[0].batch
         if batch is not None:
             if found and begin.answers == 0:
-                rows = pa.concat_tables([reader.read(one, schema) for reader, one in found])
+                with _behind(Cursor(unit[0].seq, 1)):
+                    rows = pa.concat_tables([reader.read(one, schema) for reader, one in found])
                 yield Answer(record.id, None, None, False, batch, rows, str(Cursor(unit[0].seq, 1)), rows.num_rows)
             return
         for number, (reader, one) in enumerate(found):
@@ -117,11 +138,12 @@ class AnswerLog:
             if one[0].described:
                 yield from self._built(record, reader, one, Cursor(unit[0].seq, number, skip))
             else:
-                table = reader.read(one, schema)
+                with _behind(Cursor(unit[0].seq, number + 1)):
+                    table = reader.read(one, schema)
                 yield _answer(record, one[0], table, Cursor(unit[0].seq, number + 1), table.num_rows)
 
     def _built(
-        self, record: QueryRecord, reader: AnswerReader, found: tuple[Range, int, int], at: Cursor
+        self, record: QueryRecord, reader: AnswerReader, found: tuple[Range, Place], at: Cursor
     ) -> Iterator[Answer]:
         """The rows of a join's answer, a page at a time."""
         assert isinstance(record.query, JoinQuery)
@@ -129,12 +151,9 @@ class AnswerLog:
         assert one.start is not None
         assert one.end is not None
         while at.rows < one.rows:
-            table = self._expansions.page(
-                (record.id, at.seq, at.answers),
-                Described(record.query, record.id, reader.description(found), one.start, one.end),
-                at.rows,
-                PAGE_ROWS,
-            )
+            with _behind(Cursor(at.seq, at.answers + 1)):
+                described = Described(record.query, record.id, reader.description(found), one.start, one.end)
+                table = self._page((record.id, at.seq, at.answers), described, at.rows)
             offset, last = at.rows, at.rows + table.num_rows
             if not table.num_rows:
                 raise EngineError("INTERNAL", f"an answer of {one.rows} rows ends after {offset}", detail=record.id)
@@ -143,18 +162,38 @@ class AnswerLog:
             if last >= one.rows:
                 return
 
+    def _page(self, key: tuple[str, int, int], described: Described, skip: int) -> pa.Table:
+        """A page of rows; files that it is built from are mended if need be, each once."""
+        tried: set[str] = set()
+        while True:
+            try:
+                return self._expansions.page(key, described, skip, PAGE_ROWS)
+            except DamagedFile as error:
+                refs = [ref for _, mine in described_legs(described.description) for ref in mine]
+                if error.path in tried or not self._mend(error.path, refs):
+                    raise
+                tried.add(error.path)
+
     def _reader(self, record: AnswerRecord) -> AnswerReader:
         path = record.file.path
         with self._lock:
             if path in self._open:
                 self._open.move_to_end(path)
                 return self._open[path]
-        reader = AnswerReader(self._home.read(path), record.file.index_offset, record.file.index_length)
+        reader = self._opened(record)
         with self._lock:
             self._open[path] = reader
             while len(self._open) > OPEN_FILES:
                 self._open.popitem(last=False)
         return reader
+
+    def _opened(self, record: AnswerRecord) -> AnswerReader:
+        path, place = record.file.path, (record.file.index_offset, record.file.index_length)
+        try:
+            return AnswerReader(self._home.open(path), *place, checksum_in(path))
+        except (pa.ArrowException, KeyError) as error:
+            # Files of earlier versions carry no checksum.
+            raise DamagedFile(path, f"has no index: {error}") from None
 
     def streams(self) -> list[str]:
         """The streams, and sets of joined streams, that have answers."""
@@ -163,11 +202,9 @@ class AnswerLog:
     def everything(self, stream: str) -> Iterator[AnswerReader]:
         """Every answer file of a stream, for reading all queries in one pass."""
         for record in self._records(stream, 0):
-            yield AnswerReader(self._home.read(record.file.path), record.file.index_offset, record.file.index_length)
+            yield self._opened(record)
 
-    def built(
-        self, query: JoinQuery, id: str, reader: AnswerReader, found: tuple[Range, int, int]
-    ) -> Iterator[pa.Table]:
+    def built(self, query: JoinQuery, id: str, reader: AnswerReader, found: tuple[Range, Place]) -> Iterator[pa.Table]:
         """All rows of a join's answer, page by page."""
         one = found[0]
         assert one.start is not None
@@ -187,4 +224,20 @@ def _check_kept(needed: int, oldest: int) -> None:
 
 
 def _answer(record: QueryRecord, r: Range, table: pa.Table, cursor: Cursor, rows: int, offset: int = 0) -> Answer:
-    return Answer(record.id, moment(r.start), moment(r.end), r.partial, None, table, str(cursor), rows, offset)
+    window = (moment(r.start), moment(r.end), r.partial, None)
+    return Answer(record.id, *window, table, str(cursor), rows, offset, r.incomplete)
+
+
+@contextmanager
+def _behind(cursor: Cursor) -> Iterator[None]:
+    """Damage tells the reader where to go on."""
+    try:
+        yield
+    except DamagedFile as error:
+        raise DamagedFile(
+            error.path,
+            error.reason,
+            detail="an answer cannot be read",
+            hint=f"go on behind it with the cursor {cursor}",
+            cursor=str(cursor),
+        ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millstream.model.plan import Bucket, BucketFile
 
@@ -49,6 +49,31 @@ class BucketIndex:
         """The group's buckets whose slices overlap [low, high)."""
         with self._lock:
             return [s for s in self._groups.get(group, ()) if s.bucket.end > low and s.bucket.start < high]
+
+    def at(self, path: str) -> list[Stored]:
+        """The buckets of a file."""
+        with self._lock:
+            return [s for stored in self._groups.values() for s in stored if s.path == path]
+
+    def of_batch(self, batch: int) -> list[Stored]:
+        """The buckets of a batch, and the compacted ones whose newest part is of it."""
+        with self._lock:
+            return [s for stored in self._groups.values() for s in stored if s.batch == batch]
+
+    def of_version(self, group: str, version: int) -> list[Stored]:
+        with self._lock:
+            return [s for s in self._groups.get(group, ()) if s.bucket.version == version]
+
+    def lose(self, lost: Mapping[tuple[str, int], str]) -> None:
+        """Buckets at (path, offset) that are lost, with the reason."""
+        with self._lock:
+            for group, stored in self._groups.items():
+                self._groups[group] = [
+                    replace(s, bucket=replace(s.bucket, lost=lost[s.path, s.bucket.offset]))
+                    if (s.path, s.bucket.offset) in lost
+                    else s
+                    for s in stored
+                ]
 
     def replace(self, replaced: Sequence[tuple[str, int]], files: Iterable[BucketFile]) -> list[str]:
         """Put compacted buckets in place of others; gives the files that have none left."""

@@ -16,6 +16,7 @@ from millstream.catalog.outage import Outage, away, unknown
 from millstream.crashpoints import crash_point
 from millstream.engine.registry import NewRequest, Registry
 from millstream.errors import CatalogError, EngineError, MillstreamError
+from millstream.runtime.disk import disk_fault
 
 # Seconds: a caller with a limit of 0 still waits for a seal that is under way.
 _LEAST_WAIT = 1.0
@@ -101,7 +102,10 @@ class Changelog:
             except Exception as error:
                 for request in batch:
                     if not request.done.done():
-                        request.done.set_exception(error)
+                        request.done.set_exception(self._told(error))
+
+    def _told(self, error: Exception) -> Exception:
+        return disk_fault(error, self._registry.place) or error
 
     def _seal(self, batch: list[_Request]) -> None:
         """One epoch for all; when it is refused, one for each, so that nobody pays for another's mistake."""
@@ -113,7 +117,7 @@ class Changelog:
         except MillstreamError as error:
             if len(good) == 1 or error.code == "METASTORE_AWAY":
                 for request in good:
-                    request.done.set_exception(error)
+                    request.done.set_exception(self._told(error))
                 return
             for request in good:
                 self._seal([request])

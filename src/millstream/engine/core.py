@@ -3,8 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -20,10 +18,12 @@ from millstream.engine.joining import Joining
 from millstream.engine.owners import check_text
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import NewRequest, Registry
+from millstream.engine.repair import Repair
 from millstream.engine.state_shares import over_state, shares
 from millstream.errors import CatalogError, EngineError
 from millstream.model.stream import Stream
-from millstream.runtime.home import Home, Lock
+from millstream.runtime.disk import faults_told
+from millstream.runtime.home import Home, Lock, holder
 from millstream.runtime.spark import Spark
 from millstream.sql.frontend import FrontEnd
 
@@ -54,21 +54,23 @@ class Core:
         self.spark = spark
         self._lock = Lock(home)
         try:
-            holder = f"{socket.gethostname()} process {os.getpid()}"
-            url = metastore_url or home.metastore_url()
-            self.metastore = Metastore.open(url, holder=holder, clock=clock, limit=metastore_wait)
-            self.registry = Registry(self.metastore, home, limits)
-            self.registry.load()
+            with faults_told(home.root):
+                url = metastore_url or home.metastore_url()
+                self.metastore = Metastore.open(url, holder=holder(), clock=clock, limit=metastore_wait)
+                self.registry = Registry(self.metastore, home, limits)
+                self.registry.load()
             crash_point("start.loaded")
         except BaseException:
             self._lock.release()
             raise
-        self.answers = AnswerLog(self.metastore, home)
+        self.limits = limits or Limits()
+        self.pipelines: dict[str, Pipeline] = {}
+        self.repair = Repair(self.metastore, self.registry, home, spark.ingest, self.pipelines, self.limits)
+        self.answers = AnswerLog(self.metastore, home, self.repair.mend)
         # Half of the tasks: ingest and fire run side by side, and fewer workers make the same matrices.
         tasks = max(1, spark.parallelism // 2)
-        self.limits = limits or Limits()
-        self.firing = Firing(self.metastore, self.registry, home, spark.fire, tasks, self.limits)
-        self.pipelines: dict[str, Pipeline] = {}
+        repair = self.repair.repair
+        self.firing = Firing(self.metastore, self.registry, home, spark.fire, tasks, repair, self.limits)
         self.joining = Joining(self.metastore, self.registry, self.firing, self.pipelines)
         self._streams: Mapping[str, Stream] = {}
         self.front_end = FrontEnd(spark.analyzer, lambda: self._streams)
@@ -161,6 +163,7 @@ class Core:
                 versions = self.metastore.expire_versions(name)
                 self.registry.forget(versions)
                 removed += versions
+        self.metastore.expire_recipes()
         crash_point("tidy.forgotten")
         self.home.remove(removed)
         crash_point("tidy.done")

@@ -26,8 +26,8 @@ from millstream.engine.changelog import Changelog, Sealed
 from millstream.engine.core import Core
 from millstream.engine.explain import Explanation, explain
 from millstream.engine.last_known import LastKnown
+from millstream.engine.mending import Ingest
 from millstream.engine.pipeline import Pipeline
-from millstream.engine.quarantine import Ingest
 from millstream.engine.registry import NewRequest
 from millstream.engine.resumed import find_resumed
 from millstream.engine.status import (
@@ -45,6 +45,7 @@ from millstream.model.join import JoinQuery
 from millstream.model.query import LogicalQuery
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
+from millstream.runtime.disk import disk_fault, faults_told
 from millstream.runtime.home import Home
 from millstream.runtime.spark import Running, Spark
 from millstream.sources.source import Source, source_from
@@ -90,6 +91,8 @@ class Engine:
         self._fire_error: str | None = None
         self._lost: EngineError | None = None
         self._lock = threading.RLock()
+        # Before Spark is started, which takes seconds.
+        Home(str(self.home)).create()
         self._spark = Spark(spark, self.settings.parallelism)
         try:
             self._core = Core(
@@ -135,7 +138,7 @@ class Engine:
         that of the other streams, and rows that come behind it are late.
         """
         found = self._spark.source_of(source)
-        with self._needs_spark(), self._lock:
+        with self._needs_spark(), self._lock, faults_told(str(self.home)):
             if name in self._core.pipelines and name not in self._running and not found.columnar:
                 pipeline = self._core.pipelines[name]
             else:
@@ -164,9 +167,9 @@ class Engine:
         interval = self.settings.trigger_interval
         checkpoint = self._core.home.checkpoint(name)
 
-        def process(batch: int, offsets: str, ingest: Ingest) -> None:
+        def process(batch: int, offsets: str, ingest: Ingest, splits: str | None) -> None:
             with waiting(None):
-                pipeline.process(batch, offsets, ingest)
+                pipeline.process(batch, offsets, ingest, splits)
 
         self._running[name] = self._spark.start(name, source, checkpoint, process, interval)
 
@@ -197,6 +200,8 @@ class Engine:
         running = self._running.get(stream.name)
         error = running.error if running else None
         word = "waiting for its DataFrame" if running is None else "stopped" if error else "running"
+        if running is not None and running.fault is not None:
+            word, error = "retrying", running.fault
         return StreamStatus(
             name=stream.name,
             fields=tuple((f.name, str(f.type)) for f in stream.fields),
@@ -261,7 +266,9 @@ class Engine:
 
     def queries(self, owner: str | None = None, state: str | None = None) -> list[QueryStatus]:
         states = None if state is None else (state,)
-        return [_query_status(record) for record in self._core.metastore.queries(states, owner)]
+        incomplete = self._core.metastore.incomplete()
+        records = self._core.metastore.queries(states, owner)
+        return [_query_status(record, incomplete.get(record.id, 0)) for record in records]
 
     def delete_query(self, id: str) -> QueryStatus:
         """Take a query out of the pipeline; it still fires the windows that its own batches have closed."""
@@ -330,6 +337,8 @@ class Engine:
             state_bytes=sum(p.buckets.bytes for p in core.pipelines.values()),
             phases=phases,
             error=self._fire_error,
+            rebuilt_files=core.repair.mended.rebuilt,
+            lost_buckets=core.repair.mended.lost,
             metastore_away=seen.away,
         )
 
@@ -462,7 +471,8 @@ class Engine:
             except Exception as error:
                 if self._notice_loss(error):
                     return
-                self._fire_error = f"{type(error).__name__}: {error}"
+                fault = disk_fault(error, str(self.home))
+                self._fire_error = fault.message if fault else f"{type(error).__name__}: {error}"
                 self._stopping.wait(LOOK_INTERVAL)
 
 
@@ -472,7 +482,7 @@ def _check_id(id: str) -> None:
         raise EngineError("BAD_REQUEST", f"{id!r} is not an id for a query", hint=hint)
 
 
-def _query_status(record: QueryRecord) -> QueryStatus:
+def _query_status(record: QueryRecord, incomplete: int = 0) -> QueryStatus:
     created = moment(record.created_at)
     assert created is not None
     return QueryStatus(
@@ -491,6 +501,7 @@ def _query_status(record: QueryRecord) -> QueryStatus:
         fired_to=moment(record.fired_to),
         group=record.group or ", ".join(dict.fromkeys(leg.group for leg in record.legs)),
         reason=record.reason,
+        incomplete=incomplete,
     )
 
 
@@ -516,7 +527,8 @@ class Query:
         self.schema: pa.Schema = schema_of(query)
 
     def status(self) -> QueryStatus:
-        return _query_status(self._engine._core.metastore.query(self.id))
+        metastore = self._engine._core.metastore
+        return _query_status(metastore.query(self.id), metastore.incomplete().get(self.id, 0))
 
     def read(self, cursor: str | None = None, limit: int = PAGE_ANSWERS, wait: float = 0.0) -> AnswerPage:
         """A page of answers after a cursor; waits up to ``wait`` seconds for the first."""

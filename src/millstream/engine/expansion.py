@@ -10,19 +10,23 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 
-from millstream.kernels import bucket, rows
+from millstream.kernels import rows
 from millstream.kernels.expand import Pages
 from millstream.kernels.stack import slice_id
 from millstream.model.join import JoinQuery
 from millstream.model.legs import leg_fields, leg_member
+from millstream.runtime.damage import read_cells
 from millstream.runtime.fire import BucketRef
 from millstream.runtime.home import Home
 from millstream.runtime.join_fire import described_legs
 from millstream.runtime.worker import load_group
 
+# Row tables that are known to be whole.
+VERIFIED = 4096
 # Answers that are being read at once without beginning again for each page.
 OPEN = 8
 
@@ -102,14 +106,20 @@ def _leg_table(
     for ref in sorted(buckets, key=lambda ref: (ref.start, ref.batch, ref.path, ref.offset)):
         group = load_group(home, versions[ref.version])
         if member in group.position and _inside(ref, described):
-            data = home.read(ref.path)
-            cells = bucket.decode(data.slice(ref.offset, ref.length), len(group.version.measures), index=True)
+            cells = read_cells(home, ref, group, index=True)
             if cells.place is not None:
-                table = rows.read_rows(data, cells.place)
+                _verify(home, ref.path, cells.place, cells.rows_checksum)
+                table = rows.read_rows(home.read(ref.path), cells.place)
                 found.append(rows.selected_rows(group, member, cells, table, columns))
     if found:
         return pa.concat_tables(found)
     return pa.schema([pa.field(field.name, field.type.arrow) for field in fields]).empty_table()
+
+
+@lru_cache(maxsize=VERIFIED)
+def _verify(home: Home, path: str, place: tuple[int, int], checksum: int | None) -> None:
+    """Once for each row table, since it never changes and is much larger than what most answers take of it."""
+    home.open(path).verify(*place, checksum)
 
 
 def _inside(ref: BucketRef, described: Described) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from millstream.catalog.metastore import Fire, Metastore
@@ -19,11 +19,13 @@ from millstream.config import Limits
 from millstream.crashpoints import crash_point
 from millstream.engine.buckets import Stored
 from millstream.engine.isolation import FireFailed, fire_by_halves
+from millstream.engine.leftovers import no_leftovers_of_fire
 from millstream.engine.owners import over_in_fire
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
-from millstream.model.plan import FireResult
+from millstream.model.plan import Damage, FireResult
 from millstream.model.query import WindowSpec
+from millstream.runtime.damage import Lost
 from millstream.runtime.faults import may_be_a_query, reason_of
 from millstream.runtime.fire import BucketRef, DueQuery, FireItem, FireTask
 from millstream.runtime.home import Home
@@ -73,7 +75,7 @@ def due_queries(frontiers: Iterable[Frontier], watermark: int, window: Callable[
 
 
 def lowest_needed(
-    frontiers: Iterable[Frontier], moves: dict[str, tuple[int, int]], window: Callable[[str], WindowSpec | None]
+    frontiers: Iterable[Frontier], moves: Mapping[str, tuple[int, int]], window: Callable[[str], WindowSpec | None]
 ) -> dict[str, int]:
     """For each group the start of the earliest window that is still to fire: below it no slice is needed."""
     lowest: dict[str, int] = {}
@@ -101,9 +103,11 @@ class Firing:
         home: Home,
         run: RunFire,
         parallelism: int,
+        repair: Callable[[Sequence[Damage]], None],
         limits: Limits | None = None,
     ) -> None:
         self._metastore = metastore
+        self._repair = repair
         self._registry = registry
         self.home = home
         self._run = run
@@ -125,36 +129,60 @@ class Firing:
             due = due_queries([one for one in frontiers if one.leg is None], watermark, self._registry.window)
             if not due.moves:
                 return False
-            self.by_halves(due, lambda some: self._fire(pipeline, frontiers, some, watermark, mark))
+            damaged = self.by_halves(due, lambda some: self._fire(pipeline, frontiers, some, watermark, mark))
             crash_point("fire.done")
+            self.mend(damaged)
             return True
 
-    def by_halves(self, due: DueSet, fire: Callable[[DueSet], None]) -> None:
-        """Fire what is due; a query that makes it fail is stopped, and the others' windows are published."""
+    def by_halves(self, due: DueSet, fire: Callable[[DueSet], Sequence[Damage]]) -> list[Damage]:
+        """Fire what is due; a query that makes it fail is stopped, and the others' windows are published. Gives what
+        was found damaged, to be mended when all are."""
+        damaged: list[Damage] = []
 
         def stop(query: str, error: FireFailed) -> None:
             self._metastore.set_failed(query, f"QUARANTINED: its windows cannot be fired: {error}")
             self._registry.remove([query])
 
-        fire_by_halves(list(due.moves), lambda queries: fire(due.only(queries)), stop)
+        fire_by_halves(list(due.moves), lambda queries: damaged.extend(fire(due.only(queries))), stop)
+        return damaged
 
-    def _fire(self, pipeline: Pipeline, frontiers: Sequence[Frontier], due: DueSet, watermark: int, mark: int) -> None:
+    def mend(self, damaged: Sequence[Damage]) -> None:
+        """Have damaged files mended, or declared lost: then the queries that wait for them fire."""
+        if damaged:
+            self._repair(tuple(dict.fromkeys(damaged)))
+
+    def _fire(
+        self, pipeline: Pipeline, frontiers: Sequence[Frontier], due: DueSet, watermark: int, mark: int
+    ) -> Sequence[Damage]:
         started = time.monotonic()
         lowest = lowest_needed(frontiers, due.moves, self._registry.window)
         items = [self._item(pipeline, group, queries, lowest, watermark) for group, queries in due.by_group.items()]
-        result = self._answers(pipeline, [item for item in items if item.buckets])
-        crash_point("fire.job-done")
-        self.commit(Fire(pipeline.stream.name, due.moves, result))
+        with no_leftovers_of_fire(self._metastore, self.home, pipeline.stream.name):
+            result = self._answers(pipeline, [item for item in items if item.buckets or item.lost])
+            crash_point("fire.job-done")
+            fire = self.commit(Fire(pipeline.stream.name, due.moves, result))
+        if result.held:
+            lowest = lowest_needed(frontiers, fire.moves, self._registry.window)
+        # First what must not be missed if a later step fails: the compacted buckets are in force.
         self._clean_up(pipeline, result, lowest, mark)
+        self.drop_broken(fire)
         self.count(result, time.monotonic() - started)
+        return result.damaged
 
-    def commit(self, fire: Fire) -> None:
-        """Publish a fire, and stop the queries that it found broken or too large."""
+    def commit(self, fire: Fire) -> Fire:
+        """Publish a fire, but for the queries that wait until damaged files are mended; gives what was published, with
+        all queries that are stopped by it: those that it found broken, or too large."""
         too_large = over_in_fire(fire.result, self._registry.owners.owner, self.limits)
-        broken = {**too_large, **fire.result.broken}
-        self._metastore.commit_fire(replace(fire, result=replace(fire.result, broken=broken)) if too_large else fire)
-        if broken:
-            self._registry.remove(list(broken))
+        result = replace(fire.result, broken={**too_large, **fire.result.broken}) if too_large else fire.result
+        published = replace(fire, moves=not_held(fire.moves, result), result=result)
+        if published.moves:
+            self._metastore.commit_fire(published)
+        return published
+
+    def drop_broken(self, fire: Fire) -> None:
+        """Take the queries that a fire has stopped out of their groups."""
+        if fire.result.broken:
+            self._registry.remove(list(fire.result.broken))
 
     def count(self, result: FireResult, seconds: float) -> None:
         """Keep account of a fire."""
@@ -168,10 +196,21 @@ class Firing:
     ) -> FireItem:
         low = min(self.first_start(one) for one in queries)
         stored = pipeline.buckets.between(group, low, max(one.upto for one in queries))
-        paths = {s.bucket.version: self._registry.path(group, s.bucket.version) for s in stored}
+        whole = [s for s in stored if s.bucket.lost is None]
+        paths = {s.bucket.version: self._registry.path(group, s.bucket.version) for s in whole}
         number = {version: index for index, version in enumerate(paths)}
-        refs = tuple(reference(s, number[s.bucket.version]) for s in stored)
-        return FireItem(tuple(paths.values()), tuple(queries), refs, lowest.get(group, watermark), watermark)
+        refs = tuple(reference(s, number[s.bucket.version]) for s in whole)
+        gone = self.lost(stored)
+        needed_from = lowest.get(group, watermark)
+        return FireItem(tuple(paths.values()), tuple(queries), refs, needed_from, watermark, lost=gone)
+
+    def lost(self, stored: Iterable[Stored]) -> tuple[Lost, ...]:
+        """Those of the buckets that are lost, as a task is told of them."""
+        return tuple(
+            Lost(self._registry.path(b.group, b.version), b.start, b.end, s.watermark, b.lost)
+            for s in stored
+            if (b := s.bucket).lost is not None
+        )
 
     def first_start(self, one: DueQuery) -> int:
         spec = self._registry.window(one.query)
@@ -210,15 +249,24 @@ class Firing:
         """First the transaction, then the files. No other fire of the stream runs now, so nobody reads them but
         readers of answers, whose files stay."""
         emptied = pipeline.buckets.replace(result.replaced, result.compacted)
-        unneeded = pipeline.buckets.below(lowest, mark)
-        free = self._metastore.drop_files(unneeded) if unneeded else []
-        self.home.remove([*(self._metastore.unreferred(emptied) if emptied else []), *free])
+        # Of these, too, the metastore may name buckets that nobody needed before.
+        unneeded = [*emptied, *pipeline.buckets.below(lowest, mark)]
+        if unneeded:
+            self.home.remove(self._metastore.drop_files(unneeded))
 
 
 def reference(stored: Stored, version: int) -> BucketRef:
     """A bucket as a task is told of it."""
     b = stored.bucket
-    return BucketRef(version, stored.path, b.offset, b.length, b.start, b.end, stored.batch, stored.watermark)
+    return BucketRef(
+        version, stored.path, b.offset, b.length, b.start, b.end, stored.batch, stored.watermark, b.checksum, b.body
+    )
+
+
+def not_held(moves: Mapping[str, tuple[int, int]], result: FireResult) -> dict[str, tuple[int, int]]:
+    """The moves of the queries that were answered: others wait until damaged files are mended."""
+    held = set(result.held)
+    return {query: move for query, move in moves.items() if query not in held}
 
 
 def share_out(items: Sequence[FireItem], tasks: int) -> list[list[FireItem]]:
@@ -259,5 +307,9 @@ def _together(results: Sequence[FireResult]) -> FireResult:
         {query: reason for r in results for query, reason in r.broken.items()},
         tuple(f for r in results for f in r.compacted),
         tuple(b for r in results for b in r.replaced),
+        {path: batches for r in results for path, batches in r.origins.items()},
+        tuple(dict.fromkeys(d for r in results for d in r.damaged)),
+        tuple(query for r in results for query in r.held),
+        added("incomplete_by_query"),
         {query: groups for r in results for query, groups in r.groups_by_query.items()},
     )

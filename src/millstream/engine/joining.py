@@ -13,11 +13,13 @@ from contextlib import ExitStack
 from millstream.catalog.metastore import Fire, Metastore, streams_of
 from millstream.crashpoints import crash_point
 from millstream.engine.firing import LEAST_QUERIES, DueSet, Firing, due_queries, lowest_needed, reference
+from millstream.engine.leftovers import no_leftovers_of_fire
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
 from millstream.kernels.join_fire import JoinDue
 from millstream.model.join import JoinQuery
 from millstream.model.legs import leg_member
+from millstream.model.plan import Damage
 from millstream.runtime.fire import DueQuery
 from millstream.runtime.join_fire import JoinItem, JoinLeg, JoinTask
 
@@ -46,18 +48,22 @@ class Joining:
             due = due_queries(self._metastore.frontiers(name), min(closed), self._registry.window)
             if not due.moves:
                 return False
-            self._firing.by_halves(due, lambda some: self._fire(name, some, pipelines))
+            damaged = self._firing.by_halves(due, lambda some: self._fire(name, some, pipelines))
             for pipeline in pipelines.values():
                 self._firing.clean_up(pipeline)
             crash_point("join.done")
+            self._firing.mend(damaged)
             return True
 
-    def _fire(self, name: str, due: DueSet, pipelines: Mapping[str, Pipeline]) -> None:
+    def _fire(self, name: str, due: DueSet, pipelines: Mapping[str, Pipeline]) -> Sequence[Damage]:
         started = time.monotonic()
-        result = self._firing.run(self._tasks(name, due, pipelines))
-        crash_point("join.job-done")
-        self._firing.commit(Fire(name, due.moves, result))
+        with no_leftovers_of_fire(self._metastore, self._firing.home, name):
+            result = self._firing.run(self._tasks(name, due, pipelines))
+            crash_point("join.job-done")
+            fire = self._firing.commit(Fire(name, due.moves, result))
+        self._firing.drop_broken(fire)
         self._firing.count(result, time.monotonic() - started)
+        return result.damaged
 
     def _tasks(self, name: str, due: DueSet, pipelines: Mapping[str, Pipeline]) -> list[JoinTask]:
         """Joins with the same attributes are fired together; many of them are divided among tasks."""
@@ -73,7 +79,7 @@ class Joining:
             parts = max(1, min(len(tasks), len(queries) // LEAST_QUERIES))
             for part in range(parts):
                 item = self._item(queries[part::parts], group_of, lowest, pipelines)
-                if any(leg.buckets for leg in item.legs):
+                if any(leg.buckets or leg.lost for leg in item.legs):
                     min(tasks, key=lambda items: sum(len(i.due) for i in items)).append(item)
         return [JoinTask(self._firing.home, name, tuple(items), self._firing.limits) for items in tasks if items]
 
@@ -104,7 +110,7 @@ class Joining:
         stored = [one for group in groups for one in pipeline.buckets.between(group, *span)]
         paths: dict[str, int] = {}
         refs = []
-        for one in stored:
+        for one in (s for s in stored if s.bucket.lost is None):
             path = self._registry.path(one.bucket.group, one.bucket.version)
             refs.append(reference(one, paths.setdefault(path, len(paths))))
-        return JoinLeg(tuple(paths), tuple(refs), needed_from)
+        return JoinLeg(tuple(paths), tuple(refs), needed_from, self._firing.lost(stored))

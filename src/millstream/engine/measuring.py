@@ -89,9 +89,10 @@ def _cells(home: Home, registry: Registry, one: Stored, member: str) -> tuple[bu
     b = one.bucket
     group = load_group(home, registry.path(b.group, b.version))
     position = group.position.get(member)
-    if position is None:
+    if position is None or b.lost is not None:
         return None
-    cells = bucket.decode(home.read(one.path).slice(b.offset, b.length), len(group.version.measures))
+    data = home.open(one.path).checked(b.offset, b.body or b.length, b.checksum)
+    cells = bucket.decode(data, len(group.version.measures))
     return cells, np.flatnonzero(group.labels[position][cells.label] & (cells.rows > 0))
 
 

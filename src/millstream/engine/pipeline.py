@@ -7,23 +7,32 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
 
 from millstream.catalog.metastore import Metastore
 from millstream.config import Limits
 from millstream.crashpoints import crash_point
 from millstream.engine.buckets import BucketIndex
-from millstream.engine.quarantine import Ingest, Quarantine
+from millstream.engine.leftovers import no_leftovers_of_batch, remove_leftovers_of_batch
+from millstream.engine.mending import Ingest, run_mending
+from millstream.engine.quarantine import Quarantine
 from millstream.engine.registry import Registry
-from millstream.model.plan import BatchResult
+from millstream.model.plan import BatchResult, Recipe
 from millstream.model.statistics import Figures, faded
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home
 from millstream.runtime.worker import IngestTask
+from millstream.version import VERSION
 
 # Batches over which rates are averaged.
 RECENT = 20
 # Batches after which what was measured is kept over a restart.
 SAVE_FIGURES = 32
+
+# What writes the bytes of buckets.
+WRITER = f"millstream {VERSION}, pyarrow {pa.__version__}"
 
 
 @dataclass
@@ -83,21 +92,25 @@ class Pipeline:
         # When the stream last brought rows, or was started.
         self.last_rows = clock()
 
-    def process(self, batch: int, offsets: str, ingest: Ingest) -> None:
-        """Run one micro-batch exactly once, however often it is asked for."""
+    def process(self, batch: int, offsets: str, ingest: Ingest, splits: str | None = None) -> None:
+        """Run one micro-batch exactly once, however often it is asked for. ``splits`` says what its tasks read, where
+        they can read it again."""
         plan, committed = self._metastore.plan_batch(self.stream.name, batch, offsets, self._clock())
         if committed:
             return
         started = time.monotonic()
         versions = self._registry.versions(plan.epoch, self.stream.name)
         task = IngestTask(self._home, self.stream, batch, plan.watermark, plan.clock, versions, limits=self._limits)
-        result = self._quarantine.run(plan, task, ingest)
-        crash_point("ingest.job-done")
-        watermark = self._metastore.commit_batch(plan, result)
-        if result.broken:
-            self._registry.remove(list(result.broken))
+        with no_leftovers_of_batch(self._metastore, self._home, self.stream.name, batch):
+            mending = partial(run_mending, self._registry, self._home, ingest)
+            task, result = self._quarantine.run(plan, task, mending)
+            crash_point("ingest.job-done")
+            watermark = self._metastore.commit_batch(plan, result, _recipe(task, result, splits))
+        # First what must not be missed if a later step fails: the batch is committed and will not come again.
         self.buckets.add(result.files)
         self.watermark = watermark
+        if result.broken:
+            self._registry.remove(list(result.broken))
         if result.rows:
             self.last_rows = self._clock()
         self.metrics.add(result.rows, time.monotonic() - started, result)
@@ -105,6 +118,9 @@ class Pipeline:
             self.figures = faded(self.figures, result.figures)
         if batch % SAVE_FIGURES == 0:
             self._metastore.save_figures(self.stream.name, self.figures)
+        if task.apart:
+            # Trials that failed may have written files before they did.
+            remove_leftovers_of_batch(self._metastore, self._home, self.stream.name, batch)
         self._on_commit(self)
         crash_point("ingest.done")
 
@@ -112,3 +128,11 @@ class Pipeline:
         """Finite input has ended: all time is closed."""
         self._metastore.flush_stream(self.stream.name)
         self.watermark = next(s for s in self._metastore.streams() if s.stream.name == self.stream.name).watermark
+
+
+def _recipe(task: IngestTask, result: BatchResult, splits: str | None) -> Recipe | None:
+    """How to make the batch's bucket files again; None where there are none, or the source cannot be read again."""
+    if splits is None or not result.files:
+        return None
+    plan = (task.stream.name, task.batch, task.watermark, task.clock, task.versions)
+    return Recipe(*plan, splits, result.rows, WRITER, task.apart)

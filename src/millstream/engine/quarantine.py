@@ -9,18 +9,17 @@ transaction that commits the batch, never before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from millstream.catalog.metastore import Metastore, QueryRecord, Trial
+from millstream.engine.mending import Ingest
 from millstream.engine.registry import Registry
 from millstream.engine.suspects import MOST_TRIALS, Queries, Verdict, next_trial
 from millstream.model.plan import BatchResult, IngestPlan
 from millstream.runtime.faults import may_be_a_query, reason_of
 from millstream.runtime.home import Home
 from millstream.runtime.worker import IngestTask
-
-Ingest = Callable[[IngestTask], BatchResult]
 
 
 class Quarantine:
@@ -33,12 +32,13 @@ class Quarantine:
         # Whether trials of the next batch may have been written down: by an engine before this one, or after a failure.
         self._look = True
 
-    def run(self, plan: IngestPlan, task: IngestTask, ingest: Ingest) -> BatchResult:
-        """Ingest a batch; the result names the queries to be stopped with its commit."""
+    def run(self, plan: IngestPlan, task: IngestTask, ingest: Ingest) -> tuple[IngestTask, BatchResult]:
+        """Ingest a batch; gives what was run in the end, and its result, which names the queries to be stopped with its
+        commit."""
         trials = self._trials(plan) if self._look else []
         self._look = True
         if trials:
-            result = _Trials(self, plan, task, ingest, trials, None).run()
+            task, result = _Trials(self, plan, task, ingest, trials, None).run()
         else:
             try:
                 result = ingest(task)
@@ -47,9 +47,9 @@ class Quarantine:
                     raise
                 # The run that failed is number 0: it says that trials have begun, and why.
                 self._metastore.end_trial(plan, self._metastore.begin_trial(plan, (), ()), reason_of(error))
-                result = _Trials(self, plan, task, ingest, self._trials(plan), error).run()
+                task, result = _Trials(self, plan, task, ingest, self._trials(plan), error).run()
         self._look = False
-        return result
+        return task, result
 
     def _trials(self, plan: IngestPlan) -> list[Trial]:
         found = self._metastore.trials(plan.stream, plan.batch)
@@ -81,9 +81,9 @@ class _Trials:
         self._history: dict[Queries, bool] = {
             frozenset(trial.left_out): trial.passed for trial in trials[1:] if trial.passed is not None
         }
-        self._results: dict[Queries, BatchResult] = {}
+        self._results: dict[Queries, tuple[IngestTask, BatchResult]] = {}
 
-    def run(self) -> BatchResult:
+    def run(self) -> tuple[IngestTask, BatchResult]:
         queries, new = self._suspects()
         while True:
             step = next_trial(self._history, queries, new)
@@ -110,8 +110,9 @@ class _Trials:
         versions, made = self._registry.without(plan.epoch, plan.stream, left_out)
         number = self._metastore.begin_trial(plan, sorted(left_out), made)
         self._count += 1
+        task = replace(self._task, versions=versions, apart=True)
         try:
-            result = self._ingest(replace(self._task, versions=versions, apart=True))
+            result = self._ingest(task)
         except Exception as error:
             if not may_be_a_query(error):
                 raise
@@ -120,15 +121,16 @@ class _Trials:
             self._metastore.end_trial(plan, number, reason_of(error))
         else:
             self._history[left_out] = True
-            self._results[left_out] = result
+            self._results[left_out] = task, result
             self._metastore.end_trial(plan, number, None)
 
-    def _chosen(self, left_out: Queries) -> BatchResult:
-        chosen = self._results.pop(left_out)
-        for result in self._results.values():
+    def _chosen(self, left_out: Queries) -> tuple[IngestTask, BatchResult]:
+        task, chosen = self._results.pop(left_out)
+        for _, result in self._results.values():
             self._home.remove([*(f.path for f in result.files), *(a.path for a in result.answers), *result.rejects])
         why = f"left out of batch {self._plan.batch} of {self._plan.stream}, which failed with {self._reason}"
-        return replace(chosen, broken={**chosen.broken, **dict.fromkeys(sorted(left_out), f"QUARANTINED: {why}")})
+        stopped = dict.fromkeys(sorted(left_out), f"QUARANTINED: {why}")
+        return task, replace(chosen, broken={**chosen.broken, **stopped})
 
     def _failed(self) -> Exception:
         """Nobody is at fault. The next attempt at the batch begins anew."""

@@ -9,14 +9,18 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, LegPlace, Metastore, NewQuery
+from millstream.catalog.metastore import Change, Epoch, GroupVersionRef, LegPlace, Metastore, NewQuery, VersionPlace
+from millstream.catalog.outage import in_doubt
 from millstream.catalog.records import FAILED
 from millstream.config import Limits
 from millstream.engine.owners import Owners, check_query
-from millstream.errors import CatalogError
+from millstream.engine.restoring import Joined, candidates, concerns, members_at
+from millstream.errors import CatalogError, DamagedFile, MillstreamError
+from millstream.kernels.checksum import checksum
 from millstream.kernels.classes import CLASS_LIMIT, grid_size, table_of
 from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.predicate import collapse, select
@@ -31,7 +35,8 @@ from millstream.model.stream import Field
 from millstream.optimizer.changelog import Create, rewrite
 from millstream.optimizer.cost import Statistics
 from millstream.optimizer.grouping import Sketch, with_members
-from millstream.runtime.home import GROUPS, Home
+from millstream.runtime.home import GROUPS, Home, checksum_in
+from millstream.runtime.versions import read_version, write_version
 
 
 @dataclass(frozen=True)
@@ -138,10 +143,46 @@ class Registry:
         self.remove(failed)
 
     def _read(self, path: str) -> GroupVersion:
-        with open(self._home.path(path), encoding="utf-8") as file:
-            version = codec.loads(file.read())
-        assert isinstance(version, GroupVersion)
-        return version
+        try:
+            return read_version(self._home, path)
+        except DamagedFile as error:
+            if not self.restore(path):
+                error.hint = "restore it from a backup of the home"
+                raise
+            return read_version(self._home, path)
+
+    def restore(self, path: str) -> bool:
+        """Write a damaged group version again: as it is in memory, else from the definitions of its queries. False
+        if neither gives what was written."""
+        with self._lock:
+            place = self._metastore.version_place(path)
+            if place is None:
+                return False
+            expected = checksum_in(path)
+            current = self.version(place.group)
+            known = [current] if current is not None and current.version == place.version else []
+            for version in (*known, *(self._defined(place) if expected is not None else ())):
+                text = codec.dumps(version).encode()
+                if expected is None or checksum(text) == expected:
+                    made = self._home.write(GROUPS, "restored", "json", [text])
+                    self._home.exchange(path, made)
+                    return True
+        return False
+
+    def _defined(self, place: VersionPlace) -> Iterator[GroupVersion]:
+        joined: list[Joined] = []
+        for record in self._metastore.queries():
+            if concerns(place, record):
+                request = NewRequest(record.id, record.owner, None, record.query, self._selections(record.query))
+                joined += members_at(place, record, request.creates)
+        return candidates(place, joined)
+
+    def keeps(self, path: str) -> bool:
+        """Whether a group version is still there to ingest with."""
+        return path in self._paths.values()
+
+    def versions_at(self, path: str) -> list[tuple[str, int]]:
+        return [key for key, known in self._paths.items() if known == path]
 
     def _take(self, sketch: Sketch) -> None:
         version = sketch.version
@@ -164,6 +205,9 @@ class Registry:
     def selections_of(self, query: LogicalQuery | JoinQuery) -> tuple[Selection, ...]:
         """The query's conditions as ranges, one for each leg of a join; refuses those that are too large."""
         check_query(query, self._limits)
+        return self._selections(query)
+
+    def _selections(self, query: LogicalQuery | JoinQuery) -> tuple[Selection, ...]:
         if isinstance(query, JoinQuery):
             return tuple(self._selection(leg.where) for leg in query.legs)
         return (self._selection(query.where),)
@@ -218,10 +262,9 @@ class Registry:
         made = [one for c in creates for one in c.creates]
         gone = [member for id in leaving for member in self._members(id)]
         change = rewrite(self._groups, self._group_of, made, gone, self._new_group, self.statistics)
-        refs = tuple(self._write(version) for version in change.versions)
-        self._home.sync(GROUPS)
         new = tuple(_new_query(create, change.places) for create in creates)
-        epoch = self._metastore.seal(Change(new, tuple(deletes), refs))
+        with self._written(self._write(version) for version in change.versions) as refs:
+            epoch = self._metastore.seal(Change(new, tuple(deletes), refs))
         self._ids.update(create.id for create in creates)
         self._given.difference_update(create.id for create in creates)
         self._running.difference_update(leaving)
@@ -237,6 +280,21 @@ class Registry:
             self._take(sketch)
         self._paths.update({(ref.group, ref.version): ref.path for ref in refs})
         return epoch
+
+    @contextmanager
+    def _written(self, versions: Iterable[GroupVersionRef]) -> Iterator[tuple[GroupVersionRef, ...]]:
+        """Versions that are written as they are asked for; if that or the sealing fails, they are removed. Not so where
+        it is unknown whether the epoch was sealed: what nobody names then is swept at the next start."""
+        refs: list[GroupVersionRef] = []
+        try:
+            for ref in versions:
+                refs.append(ref)
+            self._home.sync(GROUPS)
+            yield tuple(refs)
+        except (MillstreamError, OSError) as error:
+            if not in_doubt(error):
+                self._home.remove([ref.path for ref in refs])
+            raise
 
     def _members(self, id: str) -> list[str]:
         """The names of a running query among the members of groups."""
@@ -258,8 +316,7 @@ class Registry:
         return self._store(version, text)
 
     def _store(self, version: GroupVersion, text: str) -> GroupVersionRef:
-        stem = f"{version.group}-{version.version}"
-        path = self._home.write(GROUPS, stem, "json", [text.encode()], sync_folder=False)
+        path = write_version(self._home, version.group, version.version, text)
         members = len(version.members)
         return GroupVersionRef(version.group, version.stream, version.version, path, members, 0, not members)
 
@@ -295,22 +352,21 @@ class Registry:
     def without(self, epoch: int, stream: str, left_out: Set[str]) -> tuple[tuple[str, ...], list[GroupVersionRef]]:
         """The group versions of an epoch without some queries, for one batch alone: the paths of all of them, and those
         that were made for it. These have negative numbers, so that they are never taken for a group's newest."""
-        paths: list[str] = []
-        made: list[GroupVersionRef] = []
+        found: list[str | GroupVersion] = []
         with self._lock:
             for path in self.versions(epoch, stream):
                 version = self._read(path)
                 kept = [m for m in version.members if query_of_member(m.query) not in left_out]
                 if len(kept) == len(version.members):
-                    paths.append(path)
+                    found.append(path)
                 elif kept:
                     number = min([0, *(n for group, n in self._paths if group == version.group)]) - 1
-                    derived = replace(with_members(version, kept), version=number)
-                    made.append(self._store(derived, codec.dumps(derived)))
-                    self._paths[version.group, number] = made[-1].path
-                    paths.append(made[-1].path)
-            self._home.sync(GROUPS)
-        return tuple(paths), made
+                    found.append(replace(with_members(version, kept), version=number))
+            derived = [one for one in found if isinstance(one, GroupVersion)]
+            with self._written(self._store(one, codec.dumps(one)) for one in derived) as made:
+                self._paths.update({(ref.group, ref.version): ref.path for ref in made})
+        paths = iter(made)
+        return tuple(one if isinstance(one, str) else next(paths).path for one in found), list(made)
 
     def path(self, group: str, version: int) -> str:
         return self._paths[group, version]
@@ -344,6 +400,11 @@ class Registry:
                 self._joins.pop(id, None)
                 self._ids.discard(id)
                 self.owners.forget(id)
+
+    @property
+    def place(self) -> str:
+        """Where it is all kept."""
+        return self._home.root
 
     @property
     def joins(self) -> bool:

@@ -26,7 +26,7 @@ from millstream.engine.answers import schema_of
 from millstream.engine.core import Core
 from millstream.engine.registry import NewRequest
 from millstream.errors import MillstreamError
-from millstream.kernels.answers import AnswerReader, Range
+from millstream.kernels.answers import AnswerReader, Place, Range
 from millstream.model.join import JoinQuery
 from millstream.model.stream import Stream
 from millstream.runtime.home import Home
@@ -199,7 +199,7 @@ class _Replay:
         if one[0].described:
             assert isinstance(record.query, JoinQuery)
             yield from self.core.answers.built(record.query, record.id, reader, one)
-        else:
+        elif one[0].rows:
             yield reader.read(one, _NAMELESS)
 
     def _summary(self, queries: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def _outcome(record: QueryRecord) -> dict[str, Any]:
     return found if record.reason is None else found | {"stopped": record.reason}
 
 
-_Piece = tuple[AnswerReader, tuple[Range, int, int]]
+_Piece = tuple[AnswerReader, tuple[Range, Place]]
 _NAMELESS = pa.schema([])
 # Rows that are written together: small answers would make small row groups.
 GROUP_ROWS = 1 << 17

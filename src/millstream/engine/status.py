@@ -61,6 +61,8 @@ class QueryStatus:
     fired_to: datetime | None
     group: str
     reason: str | None = None
+    # Windows that were answered without data that are lost.
+    incomplete: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,9 @@ class EngineStatus:
     phases: dict[str, float] = field(default_factory=dict)
     # Why the last fire failed, None when it did not; it is tried again.
     error: str | None = None
+    # Damaged bucket files that were made again since the start, and buckets that could not be.
+    rebuilt_files: int = 0
+    lost_buckets: int = 0
     # Why the metastore does not answer, None while it does; epoch and streams are then as they were last known.
     metastore_away: str | None = None
 
@@ -88,7 +93,8 @@ class EngineStatus:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The rows of one (query, window), or of one (query, micro-batch) for a query without a window. A large answer of a
-    join comes in pieces: ``table`` are the rows from ``offset`` on, of ``total_rows`` in all."""
+    join comes in pieces: ``table`` are the rows from ``offset`` on, of ``total_rows`` in all. ``incomplete`` says which
+    data it lacks because files were damaged, None where it has all."""
 
     query: str
     window_start: datetime | None
@@ -99,6 +105,7 @@ class Answer:
     cursor: str
     total_rows: int
     offset: int = 0
+    incomplete: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

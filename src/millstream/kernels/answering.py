@@ -21,6 +21,7 @@ from millstream.errors import reason_for
 from millstream.kernels.aggregate import plane_kinds
 from millstream.kernels.answers import Part, Range
 from millstream.kernels.batch import Evaluates
+from millstream.kernels.guard import NOBODYS_FAULT
 from millstream.kernels.keys import take
 from millstream.kernels.rest import Shape, Shaped, parameter_columns, run, shape_of
 from millstream.kernels.results import finish
@@ -198,6 +199,8 @@ def answer(pairs: Pairs, found: Sequence[Found], context: Context) -> None:
     try:
         part = _part(pairs, found, context)
         context.fired.parts += [part] if part.ranges else []
+    except NOBODYS_FAULT:
+        raise
     except Exception as error:
         if len(pairs.due) == 1:
             context.fired.broken[pairs.due[0].member.query] = reason_for(error)

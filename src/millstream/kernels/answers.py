@@ -10,11 +10,13 @@ that a reader builds the rows from, and the index has their number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import pyarrow as pa
+
+from millstream.kernels.checksum import checksum
 
 INDEX = pa.schema(
     [
@@ -27,13 +29,16 @@ INDEX = pa.schema(
         ("first", pa.int64()),
         ("rows", pa.int64()),
         ("described", pa.bool_()),
+        ("checksum", pa.int64()),
+        ("incomplete", pa.string()),
     ]
 )
 
 
 @dataclass(frozen=True)
 class Range:
-    """Rows ``first … first + rows`` of a part are the answer of a query for a window (None, None for a micro-batch)."""
+    """Rows ``first … first + rows`` of a part are the answer of a query for a window (None, None for a micro-batch).
+    ``incomplete`` says which data it lacks, None where it has all."""
 
     query: str
     start: int | None
@@ -42,6 +47,7 @@ class Range:
     first: int
     rows: int
     described: bool = False
+    incomplete: str | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ class Encoded:
     index_length: int
     rows: int
     queries: int
+    index_checksum: int
 
     @property
     def size(self) -> int:
@@ -73,14 +80,15 @@ def encode(parts: Sequence[Part]) -> Encoded:
     entries: list[dict[str, object]] = []
     for part in parts:
         buffer = _data(part)
-        entries += [_entry(r, position, len(buffer)) for r in part.ranges]
+        check = checksum(buffer)
+        entries += [_entry(r, position, len(buffer), check) for r in part.ranges]
         data.append(buffer)
         position += len(buffer)
     entries.sort(key=lambda entry: (entry["query"], entry["end"] or 0))
     index = _stream(pa.Table.from_pylist(entries, schema=INDEX))
     data.append(index)
     rows = sum(r.rows for part in parts for r in part.ranges)
-    return Encoded(data, position, len(index), rows, len({entry["query"] for entry in entries}))
+    return Encoded(data, position, len(index), rows, len({entry["query"] for entry in entries}), checksum(index))
 
 
 def _data(part: Part) -> pa.Buffer:
@@ -89,9 +97,10 @@ def _data(part: Part) -> pa.Buffer:
     return _stream(pa.Table.from_arrays(list(part.columns), names=[str(i) for i in range(len(part.columns))]))
 
 
-def _entry(r: Range, offset: int, length: int) -> dict[str, object]:
-    place = {"offset": offset, "length": length, "first": r.first, "rows": r.rows}
-    return {"query": r.query, "start": r.start, "end": r.end, "partial": r.partial, "described": r.described, **place}
+def _entry(r: Range, offset: int, length: int, check: int) -> dict[str, object]:
+    place = {"offset": offset, "length": length, "first": r.first, "rows": r.rows, "checksum": check}
+    marks = {"partial": r.partial, "described": r.described, "incomplete": r.incomplete}
+    return {"query": r.query, "start": r.start, "end": r.end, **marks, **place}
 
 
 # Answers repeat their keys in every window: compressed, a fifth of the bytes has to reach the disk before they count.
@@ -105,13 +114,23 @@ def _stream(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
+class Ranges(Protocol):
+    """A file as its reader sees it: the bytes of ranges, with their checksum verified where there is one."""
+
+    def checked(self, offset: int, length: int, expected: int | None) -> pa.Buffer: ...
+
+
+# A part's place in the file, and its checksum.
+Place = tuple[int, int, int | None]
+
+
 class AnswerReader:
     """An open answer file; parts are read when first asked for, and slices of them share their memory."""
 
-    def __init__(self, data: pa.Buffer, index_offset: int, index_length: int) -> None:
+    def __init__(self, data: Ranges, index_offset: int, index_length: int, index_checksum: int | None = None) -> None:
         self._data = data
         self._parts: dict[int, pa.Table] = {}
-        index = pa.ipc.open_stream(data.slice(index_offset, index_length)).read_all()
+        index = pa.ipc.open_stream(data.checked(index_offset, index_length, index_checksum)).read_all()
         self._by_query: dict[str, list[dict[str, Any]]] = {}
         for entry in index.to_pylist():
             self._by_query.setdefault(entry["query"], []).append(entry)
@@ -120,27 +139,40 @@ class AnswerReader:
     def queries(self) -> Sequence[str]:
         return list(self._by_query)
 
-    def ranges(self, query: str) -> list[tuple[Range, int, int]]:
+    def ranges(self, query: str) -> list[tuple[Range, Place]]:
         """The query's answers in order of window end, each with its part's place in the file."""
-        return [
-            (
-                Range(e["query"], e["start"], e["end"], e["partial"], e["first"], e["rows"], e.get("described", False)),
-                e["offset"],
-                e["length"],
-            )
-            for e in self._by_query.get(query, ())
-        ]
+        return [(_range(e), (e["offset"], e["length"], e.get("checksum"))) for e in self._by_query.get(query, ())]
 
-    def description(self, found: tuple[Range, int, int]) -> bytes:
+    def description(self, found: tuple[Range, Place]) -> bytes:
         """What the rows of an answer are built from."""
-        _, offset, length = found
-        data: bytes = self._data.slice(offset, length).to_pybytes()
+        data: bytes = self._data.checked(*found[1]).to_pybytes()
         return data
 
-    def read(self, found: tuple[Range, int, int], schema: pa.Schema) -> pa.Table:
+    def verified_descriptions(self) -> Iterator[bytes]:
+        """Read every part, which verifies it; gives the descriptions among them."""
+        parts = {
+            (e["offset"], e["length"], e.get("checksum"), e["described"]) for es in self._by_query.values() for e in es
+        }
+        for *place, described in sorted(parts, key=lambda part: part[0]):
+            data = self._data.checked(*place)
+            if described:
+                yield data.to_pybytes()
+            else:
+                pa.ipc.open_stream(data).read_all()
+
+    def read(self, found: tuple[Range, Place], schema: pa.Schema) -> pa.Table:
         """An answer's rows with the query's own column names."""
-        r, offset, length = found
+        r, place = found
+        if not r.rows:
+            return schema.empty_table()
+        offset = place[0]
         if offset not in self._parts:
-            self._parts[offset] = pa.ipc.open_stream(self._data.slice(offset, length)).read_all()
+            self._parts[offset] = pa.ipc.open_stream(self._data.checked(*place)).read_all()
         rows = self._parts[offset].slice(r.first, r.rows)
         return pa.Table.from_arrays(rows.columns, schema=schema) if schema.names else rows
+
+
+def _range(e: dict[str, Any]) -> Range:
+    r = Range(e["query"], e["start"], e["end"], e["partial"], e["first"], e["rows"], e["described"])
+    # Files of earlier versions know no such answers.
+    return r if e.get("incomplete") is None else replace(r, incomplete=e["incomplete"])

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from millstream.errors import reason_for
 from millstream.kernels.classes import ClassTable, Cuts
 from millstream.kernels.evaluate import Evaluated
+from millstream.kernels.guard import NOBODYS_FAULT
 from millstream.kernels.keys import Keys, code_keys
 from millstream.kernels.slices import Slicer
 from millstream.model.expression import Expression
@@ -152,6 +153,8 @@ class Batch:
         alone."""
         try:
             return self._evaluator.evaluate_counted(self.table, expressions)
+        except NOBODYS_FAULT:
+            raise
         except Exception:
             return [self._alone(e) for e in expressions]
 
@@ -160,6 +163,8 @@ class Batch:
         steps = pa.Table.from_batches(self.table.to_batches(max_chunksize=STEP_ROWS), self.table.schema)
         try:
             return self._evaluator.evaluate_counted(steps, [expression])[0]
+        except NOBODYS_FAULT:
+            raise
         except Exception as error:
             self.broken[expression] = reason_for(error)
             return self._nothing(expression)

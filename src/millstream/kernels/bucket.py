@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.kernels.aggregate import Plane, Planes
+from millstream.kernels.checksum import Altered, checksum
 
 IntArray = npt.NDArray[np.int64]
 
@@ -28,7 +29,7 @@ class Cells:
     """``partials[m]`` are the planes of the group's m-th measure; None for a count that equals ``rows``. ``at`` gives
     each cell's key and label; None for full cells, where empty ones have no rows. ``index`` lists the rows of one cell
     after the other, as ascending positions in the row table, which is at ``place`` (offset, length) of the same
-    file."""
+    file and has the checksum ``rows_checksum`` (None: not known)."""
 
     keys: tuple[pa.Array, ...]
     rows: IntArray
@@ -36,6 +37,7 @@ class Cells:
     at: tuple[IntArray, IntArray] | None
     index: IntArray | None = None
     place: tuple[int, int] | None = None
+    rows_checksum: int | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -72,6 +74,12 @@ def _stored(plane: Plane) -> pa.Array:
 
 def encode(cells: Cells) -> pa.Buffer:
     """The bucket's bytes; ``decode`` gives the cells back."""
+    return encode_apart(cells)[0]
+
+
+def encode_apart(cells: Cells) -> tuple[pa.Buffer, int]:
+    """The bucket's bytes, and how many of them come before the index. The cells have the checksum of the index, so
+    that who reads them alone need not look at it."""
     columns: dict[str, pa.Array] = {"rows": _narrow(cells.rows)}
     if cells.at is not None:
         columns |= {"key": _narrow(cells.at[0]), "label": _narrow(cells.at[1])}
@@ -79,9 +87,16 @@ def encode(cells: Cells) -> pa.Buffer:
         for number, plane in enumerate(planes or ()):
             columns[f"{index}.{number}"] = _stored(plane)
     keys = pa.table({str(i): column for i, column in enumerate(cells.keys)})
-    tables = [keys, pa.table(columns)]
-    if cells.index is not None:
-        tables.append(_encode_index(cells.index, cells.place))
+    table = pa.table(columns)
+    if cells.index is None:
+        alone = _streams(keys, table)
+        return alone, len(alone)
+    rows = _streams(_encode_index(cells.index, cells.place, cells.rows_checksum))
+    body = _streams(keys, table.replace_schema_metadata({_CHECKSUM: str(checksum(rows))}))
+    return pa.py_buffer(b"".join((body, rows))), len(body)
+
+
+def _streams(*tables: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     for table in tables:
         with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -90,30 +105,37 @@ def encode(cells: Cells) -> pa.Buffer:
 
 
 # Names in the metadata of an index.
-_FIRST, _OFFSET, _LENGTH = b"first", b"offset", b"length"
+_FIRST, _OFFSET, _LENGTH, _CHECKSUM = b"first", b"offset", b"length", b"checksum"
 
 
-def _encode_index(index: IntArray, place: tuple[int, int] | None) -> pa.Table:
+def _encode_index(index: IntArray, place: tuple[int, int] | None, rows_checksum: int | None) -> pa.Table:
     """Positions from the smallest on: the rows of a slice are mostly neighbours, so two bytes are often enough."""
     if place is None:
         raise ValueError("an index needs the place of its row table")
     first = int(index.min()) if len(index) else 0
     metadata = {_FIRST: str(first), _OFFSET: str(place[0]), _LENGTH: str(place[1])}
+    if rows_checksum is not None:
+        metadata[_CHECKSUM] = str(rows_checksum)
     return pa.table({"index": _narrow(index - first)}).replace_schema_metadata(metadata)
 
 
-def _decode_index(source: pa.BufferReader) -> tuple[IntArray | None, tuple[int, int] | None]:
+def _decode_index(source: pa.BufferReader) -> tuple[IntArray | None, tuple[int, int] | None, int | None]:
     if source.tell() == source.size():
-        return None, None
+        return None, None, None
     table = pa.ipc.open_stream(source).read_all()
     metadata = table.schema.metadata
     index = _integers(table.column("index"))
     index += int(metadata[_FIRST])
-    return index, (int(metadata[_OFFSET]), int(metadata[_LENGTH]))
+    return index, (int(metadata[_OFFSET]), int(metadata[_LENGTH])), _checksum_in(metadata)
+
+
+def _checksum_in(metadata: dict[bytes, bytes] | None) -> int | None:
+    return int(metadata[_CHECKSUM]) if metadata and _CHECKSUM in metadata else None
 
 
 def decode(data: pa.Buffer, measures: int, *, index: bool = False) -> Cells:
-    """The cells; with their index and the place of its row table only if asked for."""
+    """The cells; with their index and the place of its row table only if asked for. Altered if that index is not what
+    was written."""
     source = pa.BufferReader(data)
     keys = pa.ipc.open_stream(source).read_all()
     table = pa.ipc.open_stream(source).read_all()
@@ -124,9 +146,12 @@ def decode(data: pa.Buffer, measures: int, *, index: bool = False) -> Cells:
             planes[int(name.split(".")[0])].append(_loaded(table.column(name)))
     partials = tuple(tuple(part) if part else None for part in planes)
     at = (_integers(table.column("key")), _integers(table.column("label"))) if "key" in names else None
-    rows, place = _decode_index(source) if index else (None, None)
+    expected = _checksum_in(table.schema.metadata) if index else None
+    if expected is not None and checksum(data.slice(source.tell())) != expected:
+        raise Altered("the index of a bucket is altered")
+    rows, place, rows_checksum = _decode_index(source) if index else (None, None, None)
     values = tuple(_whole(column) for column in keys.columns)
-    return Cells(values, _integers(table.column("rows")), partials, at, rows, place)
+    return Cells(values, _integers(table.column("rows")), partials, at, rows, place, rows_checksum)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

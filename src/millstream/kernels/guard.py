@@ -28,6 +28,8 @@ LOOK = 0.25
 # times its limit; then its process ends.
 PATIENCE = 4
 MEGABYTE = 1 << 20
+# DuckDB puts what does not fit into memory on disk; no query is to blame if that cannot be written.
+NOBODYS_FAULT = duckdb.IOException
 
 
 @dataclass(eq=False)

@@ -36,6 +36,7 @@ from millstream.kernels.fire import (
     with_ranks,
 )
 from millstream.kernels.group import Group
+from millstream.kernels.guard import NOBODYS_FAULT
 from millstream.kernels.join_lists import ListLeg
 from millstream.kernels.keys import align
 from millstream.kernels.relation import Relation, total_rows
@@ -210,6 +211,8 @@ class _Run:
         for places in self._blocks(pairs):
             try:
                 self._block(pairs, places, views)
+            except NOBODYS_FAULT:
+                raise
             except Exception as error:
                 if places.stop - places.start == 1:
                     query = pairs.due[int(pairs.query[places.start])].member.query
@@ -224,6 +227,8 @@ class _Run:
             return
         try:
             self._block(pairs, slice(place, place + 1), views)
+        except NOBODYS_FAULT:
+            raise
         except Exception as error:
             self.fired.broken[query] = reason_for(error)
 

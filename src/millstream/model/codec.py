@@ -73,6 +73,8 @@ for _known in (
     plan.Bucket,
     plan.BucketFile,
     plan.AnswerFile,
+    plan.Damage,
+    plan.Recipe,
     plan.BatchResult,
     plan.FireResult,
     selection.Attribute,

@@ -34,6 +34,12 @@ class Bucket:
     offset: int
     length: int
     cells: int
+    # Of the first ``body`` bytes, or of all; None for buckets of versions that made none.
+    checksum: int | None = None
+    # Why the bytes are gone for good; windows that would read them are answered without, and say so.
+    lost: str | None = None
+    # Bytes before the index of rows; None: there is no index.
+    body: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,32 @@ class AnswerFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Damage:
+    """What a task could not read: the bucket at ``offset`` of a file, or a group version (no offset)."""
+
+    path: str
+    offset: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What it takes to ingest a batch again, should a file of it be damaged: ``splits`` are the source's own text of
+    what each task read, ``rows`` all rows that they gave. ``writer`` names the software: the same one writes the same
+    bytes. ``apart``: expressions were evaluated one by one, because the batch had failed before."""
+
+    stream: str
+    batch: int
+    watermark: int | None
+    clock: int
+    versions: tuple[str, ...]
+    splits: str
+    rows: int
+    writer: str
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BatchResult:
     """What the tasks of one ingest job report; committed in one transaction."""
 
@@ -81,6 +113,8 @@ class BatchResult:
     broken: dict[str, str] = field(default_factory=dict)
     seconds_by_phase: dict[str, float] = field(default_factory=dict)
     figures: Figures = field(default_factory=Figures)
+    # Group versions that could not be read: nothing was ingested.
+    damaged: tuple[Damage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,5 +130,12 @@ class FireResult:
     # Compaction: files written in place of buckets, and the (path, offset) of the buckets they replace.
     compacted: tuple[BucketFile, ...] = ()
     replaced: tuple[tuple[str, int], ...] = ()
+    # Compaction: the batches that each file written was made of, with the checksums of their buckets.
+    origins: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
+    # Buckets and group versions that could not be read, and the queries that were not answered because of them.
+    damaged: tuple[Damage, ...] = ()
+    held: tuple[str, ...] = ()
+    # Windows answered without data that are lost.
+    incomplete_by_query: dict[str, int] = field(default_factory=dict)
     # The most groups that a window of the query had.
     groups_by_query: dict[str, int] = field(default_factory=dict)

@@ -100,17 +100,21 @@ def _place(
         group = chosen.version.group
     draft = _draft(plan, groups, group)
     slot = free_slot(draft.members.values())
-    draft.add(
-        Member(
-            create.id,
-            slot,
-            create.selection,
-            query.window,
-            query.aggregates,
-            query.having,
-            query.outputs,
-            create.columns,
-            query.ranking,
-        )
-    )
+    draft.add(member_of(create, slot))
     plan.places[create.id] = (group, slot)
+
+
+def member_of(create: Create, slot: int) -> Member:
+    """The query as a member of a group."""
+    query = create.query
+    return Member(
+        create.id,
+        slot,
+        create.selection,
+        query.window,
+        query.aggregates,
+        query.having,
+        query.outputs,
+        create.columns,
+        query.ranking,
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import re
 
+import duckdb
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
@@ -31,7 +32,8 @@ def may_be_a_query(error: BaseException) -> bool:
     if isinstance(error, (PySparkException, Py4JJavaError)):
         return _task_may_be(_text(error))
     # Py4J's other errors tell of a JVM that is gone.
-    return isinstance(error, Exception) and not isinstance(error, (MillstreamError, OSError, Py4JError))
+    environmental = (MillstreamError, OSError, Py4JError, duckdb.IOException)
+    return isinstance(error, Exception) and not isinstance(error, environmental)
 
 
 def reason_of(error: BaseException) -> str:

@@ -5,24 +5,27 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from millstream.config import Limits
-from millstream.errors import reason_for
+from millstream.errors import DamagedFile, reason_for
 from millstream.kernels import bucket
 from millstream.kernels.answering import Due, Fired
 from millstream.kernels.answers import Part
 from millstream.kernels.bucket import Cells
+from millstream.kernels.checksum import checksum
 from millstream.kernels.fire import Piece, by_start, can_keep, fire
 from millstream.kernels.group import Group
-from millstream.kernels.guard import hold_process
+from millstream.kernels.guard import NOBODYS_FAULT, hold_process
 from millstream.kernels.merge import merge
 from millstream.kernels.stack import SliceId, Stack, slice_id
-from millstream.model.plan import Bucket, BucketFile, FireResult
+from millstream.model.plan import Bucket, BucketFile, Damage, FireResult
 from millstream.model.types import DataType
 from millstream.runtime import worker
+from millstream.runtime.damage import DueWindows, Lost, find_damage, lacking, mark, read_cells
 from millstream.runtime.home import BUCKETS, Home
 from millstream.runtime.worker import evaluator, load_group, write_answers
 
@@ -47,6 +50,8 @@ class BucketRef:
     end: int
     batch: int
     watermark: int | None
+    checksum: int | None = None
+    body: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class FireItem:
     needed_from: int
     closed: int
     compact: bool = True
+    lost: tuple[Lost, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,15 +88,25 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     broken: dict[str, str] = {}
     replaced: list[tuple[str, int]] = []
     compacted: list[_Compacted] = []
+    damaged: list[Damage] = []
+    held: list[str] = []
+    incomplete: dict[str, int] = {}
     seconds: dict[str, float] = defaultdict(float)
     for item in task.items:
         started = time.perf_counter()
-        stacks, pieces = read_slices(task.home, item.versions, item.buckets, item.needed_from)
+        try:
+            stacks, pieces = read_slices(task.home, item.versions, item.buckets, item.needed_from)
+        except DamagedFile:
+            damaged += find_damage(task.home, item.versions, item.buckets)
+            held += [one.query for one in item.due]
+            continue
         read = time.perf_counter()
         seconds["fire: read"] += read - started
-        groups = [*(stack.group for stack in stacks), *(piece.group for piece in pieces)]
+        groups = [*(stack.group for stack in stacks), *(piece.group for piece in pieces), *_lost_groups(task, item)]
         due = [found for one in item.due if (found := _due(one, groups)) is not None]
         fired = fire_apart(due, pieces, task.time_type, stacks, task.limits)
+        if item.lost:
+            incomplete |= _mark(task.home, item, fired, due)
         seconds["fire: answer"] += time.perf_counter() - read
         parts += fired.parts
         windows |= fired.windows
@@ -102,10 +118,29 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
             compacted += _compact(task.home, item, replaced)
     started = time.perf_counter()
     answers = write_answers(task.home, f"{task.stream}-fire", parts)
-    files = _write_compacted(task, compacted)
+    files, origins = _write_compacted(task, compacted)
     seconds["fire: write"] += time.perf_counter() - started
-    result = FireResult(answers, windows, rows, failures, broken, files, tuple(replaced), counted)
-    return result, dict(seconds)
+    result = FireResult(answers, windows, rows, failures, broken, files, tuple(replaced), origins)
+    lacks = replace(result, damaged=tuple(damaged), held=tuple(held), incomplete_by_query=incomplete)
+    return replace(lacks, groups_by_query=counted), dict(seconds)
+
+
+def _lost_groups(task: FireTask, item: FireItem) -> list[Group]:
+    """Groups that made lost buckets: a query whose buckets are all lost has its definition there."""
+    found = []
+    for path in dict.fromkeys(lost.version for lost in item.lost):
+        with suppress(DamagedFile):
+            found.append(load_group(task.home, path))
+    return found
+
+
+def _mark(home: Home, item: FireItem, fired: Fired, due: Sequence[Due]) -> dict[str, int]:
+    windows = [
+        DueWindows(query, query, one.member.window, one.after, one.upto, one.partial_until)
+        for one in due
+        if (query := one.member.query) and one.member.window is not None
+    ]
+    return mark(fired, lacking(home, windows, item.lost), windows)
 
 
 def fire_apart(
@@ -114,6 +149,8 @@ def fire_apart(
     """All together; if that fails, each query alone, so that the one that cannot be answered stops nobody else."""
     try:
         return fire(due, pieces, time_type, evaluator(limits), stacks, limits)
+    except NOBODYS_FAULT:
+        raise
     except Exception as error:
         if len(due) == 1:
             return Fired(broken={due[0].member.query: reason_for(error)})
@@ -134,13 +171,9 @@ def read_slices(
 ) -> tuple[list[Stack], list[Piece]]:
     """The slices of buckets: stacks where they can be kept between fires, else the buckets themselves. Other fires will
     ask for slices from ``needed_from`` on."""
-    files: dict[str, pa.Buffer] = {}
 
     def read(ref: BucketRef) -> Cells:
-        if ref.path not in files:
-            files[ref.path] = home.read(ref.path)
-        group = load_group(home, versions[ref.version])
-        return bucket.decode(files[ref.path].slice(ref.offset, ref.length), len(group.version.measures))
+        return read_cells(home, ref, load_group(home, versions[ref.version]))
 
     stacks: list[Stack] = []
     pieces: list[Piece] = []
@@ -266,6 +299,7 @@ class _Compacted:
     bucket: Bucket
     newest: BucketRef
     data: pa.Buffer
+    parts: tuple[BucketRef, ...]
 
 
 def _compact(home: Home, item: FireItem, replaced: list[tuple[str, int]]) -> Iterator[_Compacted]:
@@ -282,23 +316,29 @@ def _compact(home: Home, item: FireItem, replaced: list[tuple[str, int]]) -> Ite
         if group.has_rows:
             continue
         measures = group.version.measures
-        data = [home.read(ref.path).slice(ref.offset, ref.length) for ref in refs]
-        cells = merge([bucket.decode(part, len(measures)) for part in data], measures)
+        try:
+            cells = merge([read_cells(home, ref, group) for ref in refs], measures)
+        except DamagedFile:
+            continue  # the answers came from what was read before; the next to read these files will mend them
         encoded = bucket.encode(cells)
         newest = max(refs, key=lambda ref: ref.batch)
-        place = Bucket(group.version.group, group.version.version, start, end, 0, len(encoded), len(cells))
+        where = (0, len(encoded), len(cells), checksum(encoded))
+        place = Bucket(group.version.group, group.version.version, start, end, *where)
         replaced += [(ref.path, ref.offset) for ref in refs]
-        yield _Compacted(path, place, newest, encoded)
+        yield _Compacted(path, place, newest, encoded, tuple(refs))
 
 
-def _write_compacted(task: FireTask, compacted: Sequence[_Compacted]) -> tuple[BucketFile, ...]:
-    """One file for each watermark, since that is kept by file."""
+def _write_compacted(
+    task: FireTask, compacted: Sequence[_Compacted]
+) -> tuple[tuple[BucketFile, ...], dict[str, dict[int, tuple[int, ...]]]]:
+    """One file for each watermark, since that is kept by file; and the batches that each was made of."""
     by_plan: dict[tuple[int, int | None], list[_Compacted]] = defaultdict(list)
     for one in compacted:
         by_plan[one.newest.batch, one.newest.watermark].append(one)
     files = []
+    origins: dict[str, dict[int, tuple[int, ...]]] = {}
     for (batch, watermark), mine in by_plan.items():
-        folder, stem = f"{BUCKETS}/{task.stream}", f"{batch}-compact"
+        folder, stem = f"{BUCKETS}/{task.stream}", f"compact-{batch}"
         path = task.home.write(folder, stem, "bucket", [one.data for one in mine])
         buckets, position = [], 0
         for one in mine:
@@ -308,4 +348,12 @@ def _write_compacted(task: FireTask, compacted: Sequence[_Compacted]) -> tuple[B
             slice_ = slice_id(placed.start, placed.end, watermark)
             kept.rename((task.home.root, one.version), slice_, (path, placed.offset))
         files.append(BucketFile(path, task.stream, batch, watermark, tuple(buckets)))
-    return tuple(files)
+        origins[path] = _origins([ref for one in mine for ref in one.parts])
+    return tuple(files), origins
+
+
+def _origins(refs: Sequence[BucketRef]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for ref in refs:
+        found[ref.batch] += [] if ref.checksum is None else [ref.checksum]
+    return {batch: tuple(checksums) for batch, checksums in found.items()}

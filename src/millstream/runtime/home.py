@@ -8,18 +8,25 @@ names it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
+import socket
+import tempfile
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 
 from millstream.crashpoints import crash_point
-from millstream.errors import EngineError
+from millstream.errors import DamagedFile, EngineError
+from millstream.kernels.checksum import checksum, checksum_of
+from millstream.runtime.disk import disk_fault
 
 BUCKETS, ANSWERS, GROUPS, DEAD = "buckets", "answers", "groups", "dead"
 
@@ -35,9 +42,22 @@ class Home:
         return os.path.join(self.root, relative)
 
     def create(self) -> None:
-        for name in (BUCKETS, ANSWERS, GROUPS, DEAD, "checkpoints"):
-            self._make_folder(name)
+        """Make the folders, and see that files can be written; an error says what is wrong with the place."""
+        try:
+            for name in (BUCKETS, ANSWERS, GROUPS, DEAD, "checkpoints"):
+                self._make_folder(name)
+            self._try_to_write()
+        except OSError as error:
+            raise _bad_home(self.root, error) from None
         crash_point("home.created")
+
+    def _try_to_write(self) -> None:
+        """Into a file without a name, which is gone with the process, however that ends."""
+        with tempfile.TemporaryFile(dir=self.path(GROUPS)) as file:
+            file.write(b"can this be written?")
+            file.flush()
+            if self.durable:
+                os.fsync(file.fileno())
 
     def checkpoint(self, stream: str) -> str:
         return self.path(f"checkpoints/{stream}")
@@ -46,26 +66,44 @@ class Home:
         return f"sqlite:///{self.path('metastore.db')}"
 
     def write(
-        self, folder: str, stem: str, suffix: str, data: Iterable[pa.Buffer | bytes], *, sync_folder: bool = True
+        self,
+        folder: str,
+        stem: str,
+        suffix: str,
+        data: Iterable[pa.Buffer | bytes],
+        *,
+        sync_folder: bool = True,
+        checksum: int | None = None,
     ) -> str:
         """Write a new file durably; gives its path relative to the home. Who writes several files into a folder syncs
-        it once, after the last."""
-        relative = f"{folder}/{stem}-{uuid.uuid4().hex[:12]}.{suffix}"
+        it once, after the last. A ``checksum`` becomes part of the name, and so of all that refers to the file."""
+        check = "" if checksum is None else f".{checksum:08x}"
+        relative = f"{folder}/{stem}-{uuid.uuid4().hex[:12]}{check}.{suffix}"
         path = self.path(relative)
         kind = _kind(relative)
-        self._make_folder(folder)
-        with open(path, "xb") as file:
-            crash_point(f"{kind}.created", relative)
-            for part in data:
-                file.write(part)
-            file.flush()
-            crash_point(f"{kind}.written", relative)
-            if self.durable:
-                os.fsync(file.fileno())
-        crash_point(f"{kind}.synced", relative)
-        if sync_folder:
-            self.sync(folder)
+        with _no_remains(path):
+            self._make_folder(folder)
+            with open(path, "xb") as file:
+                crash_point(f"{kind}.created", relative)
+                for part in data:
+                    file.write(part)
+                file.flush()
+                crash_point(f"{kind}.written", relative)
+                if self.durable:
+                    os.fsync(file.fileno())
+            crash_point(f"{kind}.synced", relative)
+            if sync_folder:
+                self.sync(folder)
         return relative
+
+    def exchange(self, relative: str, other: str) -> None:
+        """Put another file, of the same content, in the place of a damaged one."""
+        crash_point("exchange.ready", other)
+        os.replace(self.path(other), self.path(relative))
+        crash_point("exchange.renamed", relative)
+        if self.durable:
+            _sync_directory(os.path.dirname(self.path(relative)))
+        crash_point("exchange.done", relative)
 
     def sync(self, folder: str) -> None:
         """Make the names in a folder durable."""
@@ -87,6 +125,10 @@ class Home:
     def read(self, relative: str) -> pa.Buffer:
         """A file's bytes, mapped into memory."""
         return pa.memory_map(self.path(relative), "r").read_buffer()
+
+    def open(self, relative: str) -> HomeFile:
+        """A file whose ranges are read and checked."""
+        return HomeFile(self, relative)
 
     def written_at(self, relative: str) -> int:
         """When a file was written, in microseconds; the beginning of time for one that somebody has removed."""
@@ -115,12 +157,126 @@ def _kind(relative: str) -> str:
     return relative.partition("/")[0]
 
 
+@contextmanager
+def _no_remains(path: str) -> Iterator[None]:
+    """A file that cannot be written whole is removed at once: where space is short, remains would keep it so. The
+    error names the file, which those of writing and syncing do not by themselves."""
+    try:
+        yield
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(path)
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+# Read at once when a checksum is verified: stays in the cache of a core.
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HomeFile:
+    """Ranges of a file, read into memory and not mapped: a sector that cannot be read is an error then, where touching
+    a mapped page of it would end the process."""
+
+    home: Home
+    path: str
+
+    def slice(self, offset: int, length: int) -> pa.Buffer:
+        """The bytes of a range; DamagedFile if the file does not have them."""
+        return pa.py_buffer(b"".join(self._blocks(offset, length, length)))
+
+    def checked(self, offset: int, length: int, expected: int | None) -> pa.Buffer:
+        """The same with their checksum verified, if there is one."""
+        data = self.slice(offset, length)
+        self._compare(checksum(data), expected)
+        return data
+
+    def verify(self, offset: int, length: int, expected: int | None) -> None:
+        """Verify the checksum of a long range without keeping it."""
+        self._compare(checksum_of(self._blocks(offset, length, _BLOCK)), expected)
+
+    def whole(self) -> bytes:
+        """All bytes, with the checksum that the file's name carries verified."""
+        try:
+            size = os.stat(self.home.path(self.path)).st_size
+        except OSError as error:
+            raise DamagedFile(self.path, _reason(error)) from None
+        data = b"".join(self._blocks(0, size, size))
+        self._compare(checksum(data), checksum_in(self.path))
+        return data
+
+    def _blocks(self, offset: int, length: int, block: int) -> Iterator[bytes]:
+        try:
+            with open(self.home.path(self.path), "rb", buffering=0) as file:
+                end = offset + length
+                while offset < end:
+                    data = os.pread(file.fileno(), min(block, end - offset), offset)
+                    if not data:
+                        raise DamagedFile(self.path, "is cut short")
+                    offset += len(data)
+                    yield data
+        except OSError as error:
+            raise DamagedFile(self.path, _reason(error)) from None
+
+    def _compare(self, found: int, expected: int | None) -> None:
+        if expected is not None and found != expected:
+            raise DamagedFile(self.path, f"is altered: its checksum is {found:08x}, not {expected:08x}")
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "is missing"
+    return f"cannot be read: {(error.strerror or str(error)).lower()}"
+
+
+def checksum_in(path: str) -> int | None:
+    """The checksum that a file's name carries, None for files of versions that made none.
+
+    >>> checksum_in("groups/g-1-3-0123456789ab.00c0ffee.json"), checksum_in("groups/g-1-3-0123456789ab.json")
+    (12648430, None)
+    """
+    parts = os.path.basename(path).split(".")
+    return int(parts[1], 16) if len(parts) == 3 and len(parts[1]) == 8 else None
+
+
+def _bad_home(root: str, error: OSError) -> EngineError:
+    place = error.filename or root
+    fault = disk_fault(error, root)
+    if fault is not None and fault.code == "NO_SPACE":
+        return fault
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return EngineError(
+            "BAD_HOME",
+            f"the home {root} is no directory: there is a file in its place, or above it",
+            hint="give another home, or move the file away",
+        )
+    if isinstance(error, PermissionError):
+        return EngineError(
+            "BAD_HOME",
+            f"no permission to write {place}",
+            hint="let the engine's user own the home, or give another one",
+        )
+    if error.errno == errno.EROFS:
+        return EngineError(
+            "BAD_HOME",
+            f"the home {root} is on a read-only file system",
+            hint="mount it for writing, or give another home",
+        )
+    return EngineError("BAD_HOME", f"the home {root} cannot be written: {error.strerror}", detail=str(place))
+
+
 def _sync_directory(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def holder() -> str:
+    """This process, for those who find a home in use."""
+    since = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return f"{socket.gethostname()} process {os.getpid()} since {since}"
 
 
 def sync_tree(root: Path) -> None:
@@ -136,21 +292,30 @@ class Lock:
         self._path = home.path("engine.lock")
         self._file = open(self._path, "a+", encoding="utf-8")  # noqa: SIM115 (held as long as the engine runs)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take()
         except BlockingIOError:
             self._file.seek(0)
-            holder = self._file.read().strip() or "unknown"
+            other = self._file.read().strip() or "unknown"
             self._file.close()
             raise EngineError(
                 "HOME_IN_USE",
                 f"another engine runs on {home.root}",
-                detail=f"held by {holder}",
+                detail=f"held by {other}",
                 hint="stop it, or give this engine another home",
             ) from None
         self._file.truncate(0)
-        self._file.write(f"process {os.getpid()}")
+        self._file.write(holder())
         self._file.flush()
         crash_point("lock.taken")
+
+    def _take(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            # Some network file systems have no locks. The metastore's fence stops the older engine there.
+            return
 
     def release(self) -> None:
         self._file.close()

@@ -10,13 +10,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from millstream.config import Limits
-from millstream.errors import reason_for
+from millstream.errors import DamagedFile, reason_for
 from millstream.kernels.answers import Part, Range
-from millstream.kernels.guard import hold_process
+from millstream.kernels.guard import NOBODYS_FAULT, hold_process
 from millstream.kernels.join_fire import JoinDue, JoinFired, LegSource, fire_joins
 from millstream.model.join import JoinQuery
-from millstream.model.plan import FireResult
+from millstream.model.legs import leg_member
+from millstream.model.plan import Damage, FireResult
 from millstream.model.types import DataType
+from millstream.runtime.damage import DueWindows, Lost, Window, find_damage, lacking, mark
 from millstream.runtime.fire import BucketRef, read_slices
 from millstream.runtime.home import Home
 from millstream.runtime.worker import evaluator, write_answers
@@ -29,6 +31,7 @@ class JoinLeg:
     versions: tuple[str, ...]
     buckets: tuple[BucketRef, ...]
     needed_from: int
+    lost: tuple[Lost, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,23 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     parts: list[Part] = []
     refers: set[str] = set()
     fired = JoinFired()
+    damaged: list[Damage] = []
+    held: list[str] = []
+    incomplete: dict[str, int] = {}
     seconds: dict[str, float] = defaultdict(float)
     for item in task.items:
         started = time.perf_counter()
-        sources = [_source(task.home, leg) for leg in item.legs]
+        try:
+            sources = [_source(task.home, leg) for leg in item.legs]
+        except DamagedFile:
+            damaged += [d for leg in item.legs for d in find_damage(task.home, leg.versions, leg.buckets)]
+            held += [one.query for one in item.due]
+            continue
         read = time.perf_counter()
         seconds["join: read"] += read - started
         mine = _fire_apart(item, item.due, sources, task.limits)
+        if any(leg.lost for leg in item.legs):
+            incomplete |= _mark(task.home, item, mine)
         seconds["join: answer"] += time.perf_counter() - read
         parts += mine.parts
         if mine.counted:
@@ -80,7 +93,25 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     seconds["join: write"] += time.perf_counter() - started
     counts = (dict(fired.windows), dict(fired.rows), dict(fired.failures))
     result = FireResult(answers, *counts, fired.broken, groups_by_query=dict(fired.groups))
-    return result, dict(seconds)
+    whole = replace(result, damaged=tuple(dict.fromkeys(damaged)), held=tuple(held), incomplete_by_query=incomplete)
+    return whole, dict(seconds)
+
+
+def _mark(home: Home, item: JoinItem, fired: JoinFired) -> dict[str, int]:
+    """Mark the answers that lack lost buckets of any leg, those too whose rows are built later."""
+    windows: dict[Window, list[str]] = {}
+    due: list[DueWindows] = []
+    for number, leg in enumerate(item.legs):
+        mine = [
+            DueWindows(d.query, leg_member(d.query, number), form.window, d.after, d.upto, d.partial_until)
+            for d in item.due
+            if (form := item.forms[d.form]).window is not None
+        ]
+        for window, reasons in lacking(home, mine, leg.lost).items():
+            known = windows.setdefault(window, [])
+            known += [reason for reason in reasons if reason not in known]
+        due += mine
+    return mark(fired, windows, due, fired.counted)
 
 
 def _source(home: Home, leg: JoinLeg) -> LegSource:
@@ -96,6 +127,8 @@ def _fire_apart(item: JoinItem, due: Sequence[JoinDue], sources: Sequence[LegSou
     """All together; if that fails, each query alone, so that the one that cannot be answered stops nobody else."""
     try:
         return fire_joins(due, item.forms, sources, item.time_type, evaluator(limits), limits)
+    except NOBODYS_FAULT:
+        raise
     except Exception as error:
         if len(due) == 1:
             return JoinFired(broken={due[0].query: reason_for(error)})

@@ -20,20 +20,24 @@ from millstream.errors import EngineError
 from millstream.model.plan import BatchResult, FireResult
 from millstream.runtime import jobs
 from millstream.runtime.analyzer import SparkAnalyzer
+from millstream.runtime.disk import Backoff, disk_fault
 from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
 from millstream.runtime.liveness import NO_ANSWER, Liveness
 from millstream.runtime.session import build_session, check_session, machine_cores, quieten
 from millstream.runtime.worker import IngestTask
+from millstream.sources.recipes import splits_text
 from millstream.sources.source import DataFrameSource, Source
 from millstream.sources.splits import Split
 
 # Failures in a row after which a stream stays stopped, with the reason in its status.
 MOST_FAILURES = 3
+# How often it is looked whether a stream that waits for the disk goes on, in seconds.
+AWAIT_INTERVAL = 0.2
 
 Ingest = Callable[[IngestTask], BatchResult]
-# (batch id, offsets, how to run it)
-OnBatch = Callable[[int, str, Ingest], None]
+# (batch id, offsets, how to run it, and what its tasks read, None where that cannot be read again)
+OnBatch = Callable[[int, str, Ingest, str | None], None]
 
 
 class Spark:
@@ -125,12 +129,36 @@ class Running:
         # Spark. Never held while Spark stops the query: Spark waits for the callback then.
         self._busy = threading.Lock()
         self._error: str | None = None
+        # A fault of the disk behind the last failure; and when to try again after one.
+        self._fault: str | None = None
+        self._backoff = Backoff()
         self._final = False
         self._failures = 0
         # Unique in the session, which engines on other homes may share.
         self._name = f"millstream {name} {uuid.uuid4().hex[:8]}"
         self._interval = interval
-        self._query = self._begin()
+        self._query: StreamingQuery | None = None
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        """Begin; not now, if the disk cannot be written."""
+        self._error = None
+        try:
+            self._query = self._begin()
+        except Exception as error:
+            self._query = None
+            fault = self._told(error)
+            if fault is None:
+                raise
+            self._error = self._fault = fault
+
+    def _told(self, error: BaseException) -> str | None:
+        found = disk_fault(error, str(self._checkpoint))
+        return None if found is None else found.message
+
+    @property
+    def _active(self) -> bool:
+        return self._query is not None and bool(self._query.isActive)
 
     def _begin(self) -> StreamingQuery:
         _remove_drafts(self._checkpoint)
@@ -141,12 +169,30 @@ class Running:
 
     def keep_alive(self) -> None:
         """Begin again after a failure: Spark repeats the batch, and its plan makes it the same batch. Not for ever,
-        and not after errors that another try cannot change."""
+        unless the disk is at fault, and not after errors that another try cannot change."""
         with self._life:
-            if self._stopping or self._final or self._failures >= MOST_FAILURES or self._query.isActive:
+            if self._stopping or self._final or self._active:
                 return
-            self._failures += 1
-            self._query = self._begin()
+            if self._query is not None:
+                self._fault = self._fault or self._cause()
+                if self._fault is not None:
+                    # The query that failed has been seen; the next one begins when its time has come.
+                    self._query = None
+                    self._backoff.failed()
+                    return
+                if self._failures >= MOST_FAILURES:
+                    return
+                self._failures += 1
+            elif not self._backoff.due:
+                return
+            self._begin_again()
+            if self._query is None:
+                self._backoff.failed()
+
+    def _cause(self) -> str | None:
+        """The fault of the disk that Spark itself has met, as when it writes its checkpoint."""
+        found = None if self._query is None else self._query.exception()
+        return None if found is None else self._told(found)
 
     def _callback(self, rows: DataFrame, batch: int) -> None:
         with self._busy:
@@ -158,21 +204,27 @@ class Running:
                     self._run(rows, batch)
             except Exception as error:
                 self._error = f"{type(error).__name__}: {error}"
-                self._final = isinstance(error, EngineError)
+                self._fault = self._told(error)
+                self._final = isinstance(error, EngineError) and self._fault is None
                 raise
-            self._error = None
+            self._error = self._fault = None
             self._failures = 0
+            self._backoff.succeeded()
 
     def _run(self, rows: DataFrame, batch: int) -> None:
         offsets = read_offsets(self._checkpoint, batch)
         if not self._source.columnar:
-            self._on_batch(batch, offsets, lambda task: self._ingest(lambda: jobs.ingest_rows(task, rows)))
+            self._on_batch(batch, offsets, lambda task: self._ingest(lambda: jobs.ingest_rows(task, rows)), None)
             return
         descriptors = sorted(tuple(row) for row in rows.collect())
         splits = self._source.splits(descriptors, self._spark.parallelism)
         # After a power loss Spark may plan the same offset with other files: the descriptors are part of the identity.
         offsets = f"{offsets} {_digest(descriptors)}"
-        self._on_batch(batch, offsets, lambda task: self._ingest(lambda: self._spark.ingest(task, splits)))
+
+        def ingest(task: IngestTask) -> BatchResult:
+            return self._ingest(lambda: self._spark.ingest(task, splits))
+
+        self._on_batch(batch, offsets, ingest, splits_text(splits))
 
     def _ingest(self, run: Callable[[], BatchResult]) -> BatchResult:
         """A batch that fails is run several times, which is no reason to keep a stop waiting."""
@@ -186,13 +238,20 @@ class Running:
         if self._stopping:
             return None
         try:
-            if self._query.isActive:
+            if self._active:
                 return None
-            found = None if self._error else self._query.exception()
+            found = None if self._error or self._query is None else self._query.exception()
         except NO_ANSWER as error:
             lost = self._spark.lost(error)
             return str(error) if lost is None else lost.message
-        return self._error or ("the streaming query has ended" if found is None else _first_line(found))
+        if self._error or self._query is None:
+            return self._error or self._fault
+        return "the streaming query has ended" if found is None else _first_line(found)
+
+    @property
+    def fault(self) -> str | None:
+        """The fault of the disk for which the last batch is repeated, None when there is none."""
+        return None if self._stopping else self._fault
 
     def refuse(self) -> None:
         """Let no further micro-batch begin."""
@@ -208,19 +267,33 @@ class Running:
 
     def end(self) -> None:
         """End the query, after ``refuse``. One whose micro-batch hangs is left behind: what it does is refused."""
-        if self.at_rest(0.0):
+        if self._query is not None and self.at_rest(0.0):
             with contextlib.suppress(*NO_ANSWER):
                 self._query.stop()
 
     def await_batches(self) -> None:
         """Wait until all input that is there now has been processed."""
         try:
-            self._query.processAllAvailable()
+            self._process_all()
         except StreamingQueryException:
             if self._final or self._failures >= MOST_FAILURES:
                 raise
             self.keep_alive()
-            self._query.processAllAvailable()
+            self._process_all()
+
+    def _process_all(self) -> None:
+        """Through faults of the disk, as long as they take."""
+        while not self._stopping:
+            query = self._query
+            try:
+                if query is not None:
+                    query.processAllAvailable()
+                    return
+            except StreamingQueryException:
+                if not (self._fault or self._cause()):
+                    raise
+            self.keep_alive()
+            time.sleep(AWAIT_INTERVAL)
 
 
 def _remove_drafts(checkpoint: Path) -> None:

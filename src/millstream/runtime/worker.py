@@ -20,11 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.config import Limits
-from millstream.errors import SourceError
+from millstream.errors import DamagedFile, SourceError
 from millstream.kernels import answers, bucket
 from millstream.kernels.answers import Part, Range
 from millstream.kernels.batch import Batch, Broken
 from millstream.kernels.bucket import Cells
+from millstream.kernels.checksum import checksum
 from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.figures import delays, group_figures, moments
 from millstream.kernels.filter import select_rows
@@ -33,14 +34,14 @@ from millstream.kernels.guard import hold_process
 from millstream.kernels.ingest import SliceCells, Tally, blame, late_rows, slice_cells
 from millstream.kernels.merge import merge
 from millstream.kernels.rows import RowTable
-from millstream.model import codec
 from millstream.model.expression import columns
 from millstream.model.legs import query_of_member
-from millstream.model.plan import AnswerFile, BatchResult, Bucket, BucketFile
+from millstream.model.plan import AnswerFile, BatchResult, Bucket, BucketFile, Damage
 from millstream.model.query import WindowSpec
 from millstream.model.statistics import Figures, together
 from millstream.model.stream import Stream
 from millstream.runtime.home import ANSWERS, BUCKETS, DEAD, Home
+from millstream.runtime.versions import read_version
 from millstream.sources.chunk import REJECTED, Chunk
 
 IntArray = npt.NDArray[np.int64]
@@ -101,14 +102,19 @@ class KeptGroups:
             if known is not None:
                 self._groups[key] = (known[0], now)
                 return known[0]
-        with open(home.path(path), encoding="utf-8") as file:
-            group = Group(codec.loads(file.read()))
+        group = Group(read_version(home, path))
         with self._lock:
             if key not in self._groups:
                 self._members += len(group.version.members)
             self._groups[key] = (group, now)
             self._shrink(now)
         return group
+
+    def clear(self) -> None:
+        """Read all of them again: files may have changed, which only happens to those that are damaged."""
+        with self._lock:
+            self._groups.clear()
+            self._members = 0
 
     def _shrink(self, now: float) -> None:
         while self._members > KEPT_MEMBERS:
@@ -163,7 +169,14 @@ class _Work:
 def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> BatchResult:
     """Ingest chunks and write what they give; a file that could not be read comes as its error among them."""
     hold_process(task.limits.worker_memory)
-    groups = [load_group(task.home, path) for path in task.versions]
+    groups, damaged = [], []
+    for path in task.versions:
+        try:
+            groups.append(load_group(task.home, path))
+        except DamagedFile as error:
+            damaged.append(Damage(path, None, error.reason))
+    if damaged:
+        return BatchResult(0, 0, None, 0, 0, damaged=tuple(damaged))
     work = _Work(task, groups, RowTable(sorted({name for group in groups for name in group.row_columns})))
     for chunk in _timed(chunks, work.seconds, "read"):
         if isinstance(chunk, SourceError):
@@ -319,11 +332,16 @@ def _write_buckets(work: _Work) -> tuple[BucketFile, ...]:
         data.append(rows)
     position = 0 if rows is None else len(rows)
     place = (0, position)
+    rows_checksum = None if rows is None else checksum(rows)
     for (number, start, end), parts in sorted(work.slices.items()):
         version = work.groups[number].version
         cells = merge(parts, version.measures)
-        encoded = bucket.encode(cells if cells.index is None else replace(cells, place=place))
-        buckets.append(Bucket(version.group, version.version, start, end, position, len(encoded), len(cells)))
+        if cells.index is not None:
+            cells = replace(cells, place=place, rows_checksum=rows_checksum)
+        encoded, body = bucket.encode_apart(cells)
+        where = (position, len(encoded), len(cells), checksum(encoded.slice(0, body)))
+        apart = None if body == len(encoded) else body
+        buckets.append(Bucket(version.group, version.version, start, end, *where, body=apart))
         data.append(encoded)
         position += len(encoded)
     if not buckets:
@@ -357,7 +375,7 @@ def write_answers(home: Home, stem: str, parts: Sequence[Part]) -> tuple[AnswerF
     if not parts:
         return ()
     encoded = answers.encode(parts)
-    path = home.write(ANSWERS, stem, "answers", encoded.data)
+    path = home.write(ANSWERS, stem, "answers", encoded.data, checksum=encoded.index_checksum)
     return (AnswerFile(path, encoded.index_offset, encoded.index_length, encoded.rows, encoded.queries),)
 
 
@@ -388,6 +406,7 @@ def merged(results: Sequence[BatchResult]) -> BatchResult:
         broken={query: reason for r in results for query, reason in r.broken.items()},
         seconds_by_phase=_sums(r.seconds_by_phase for r in results),
         figures=together(r.figures for r in results),
+        damaged=tuple(dict.fromkeys(d for r in results for d in r.damaged)),
     )
 
 

@@ -36,6 +36,9 @@ STATUS_BY_CODE: dict[str, int] = {
     "SPARK_LOST": 503,
     "NOT_RUNNING": 503,
     "STREAM_STOPPED": 503,
+    "NO_SPACE": 503,
+    "DISK_ERROR": 503,
+    "DAMAGED_FILE": 500,
     "REPLAY_MISMATCH": 500,
     "INTERNAL": 500,
 }

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from millstream.engine.status import Answer, AnswerPage
-from millstream.errors import EngineError, MillstreamError, Position, SqlError
+from millstream.errors import DamagedFile, EngineError, MillstreamError, Position, SqlError
 
 T = TypeVar("T")
 
@@ -111,6 +111,7 @@ def _about(answer: Answer) -> dict[str, Any]:
         "cursor": answer.cursor,
         "total_rows": answer.total_rows,
         "offset": answer.offset,
+        "incomplete": answer.incomplete,
     }
 
 
@@ -161,6 +162,7 @@ def _answer(about: dict[str, str], table: pa.Table) -> Answer:
         cursor=about["cursor"],
         total_rows=int(about["total_rows"]),
         offset=int(about["offset"]),
+        incomplete=about.get("incomplete"),
     )
 
 
@@ -172,6 +174,9 @@ def error_to_json(error: MillstreamError) -> dict[str, Any]:
 def error_from_json(body: dict[str, Any], text: str | None = None) -> MillstreamError:
     """The error of a response; ``text`` is the SQL the request carried, for the underlining."""
     error = body["error"]
+    if error["code"] == "DAMAGED_FILE":
+        path, _, reason = error["message"].partition(" ")
+        return DamagedFile(path, reason, hint=error.get("hint"), detail=error.get("detail"), cursor=error.get("cursor"))
     position = error.get("position")
     kind = SqlError if position else EngineError if error["code"] in ("INTERNAL", "NOT_RUNNING") else MillstreamError
     return kind(
