@@ -30,7 +30,7 @@ class Settings:
     seal_delay: int = 20_000
     # Answers older than this may be removed; a reader that resumes later gets BAD_CURSOR.
     answer_retention: int = 24 * 3_600_000_000
-    dead_letter_retention: int = 30 * 24 * 3_600_000_000
+    dead_letter_retention: int = 28 * 24 * 3_600_000_000
     # What queries and owners may take; the reasons for the defaults are with ``Limits``.
     evaluation_memory: int = _LIMITS.evaluation_memory
     evaluation_time: int = _LIMITS.evaluation_time
