@@ -50,7 +50,7 @@ class Churn:
         self._made = 0
         self._cursor: str | None = None
         self.core = Core(Home(str(place / "home")), InProcess(2), clock=self._clock)  # type: ignore[arg-type]
-        self._changelog = Changelog(self.core.registry, 0.0, 1)
+        self._changelog = Changelog(self.core.registry, 0.0, 1, self.core.metastore.outage)
         for stream in streams():
             self.core.add_stream(stream)
         # It is there all the time, so that what is older than every query is not all that goes.
