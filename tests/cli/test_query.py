@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -187,8 +186,8 @@ def test_explain(millstream: Millstream, engine: FakeEngine) -> None:
 
 def test_watch_of_new_answers_ends_with_the_query(millstream: Millstream, engine: FakeEngine) -> None:
     create(engine, windows=2)
-    threading.Timer(0.3, engine.fire, ("q",)).start()
-    threading.Timer(0.6, engine.delete_queries, (["q"],)).start()
+    # After the watcher has found out where the end is: a window, then the end of the query.
+    engine.known["q"].script += [lambda: engine.fire("q"), lambda: engine.delete_queries(["q"])]
     lines = millstream("query", "watch", "q", "--lines", "--new").stdout.splitlines()
     assert [text.split("\t")[0] for text in lines] == ["window_start", *["2026-01-01T00:00:08Z"] * 2]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -78,12 +78,16 @@ class FakeQuery:
     log: list[Answer] = field(default_factory=list)
     # Places in the log whose answers cannot be read.
     damaged: set[int] = field(default_factory=set)
+    # What happens before the next reads, one step before each.
+    script: list[Callable[[], object]] = field(default_factory=list)
 
     def status(self) -> QueryStatus:
         return self.state
 
     def read(self, cursor: str | None = None, limit: int = 100, wait: float = 0.0) -> AnswerPage:
         seen = self._seen(cursor)
+        if self.script:
+            self.script.pop(0)()
         deadline = time.monotonic() + wait
         with self.engine.changed:
             while len(self.log) <= seen and self.state.state == "running" and time.monotonic() < deadline:
