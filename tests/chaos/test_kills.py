@@ -20,7 +20,7 @@ from tests.chaos.workload import POISON
 
 SEED = 1
 # Runs that die at every crash point, and at how many passes of each.
-RUNS, EACH = 18, 2
+RUNS, EACH = 12, 1
 # Workloads, runs of each, and deaths of a run at random.
 OTHER_SEEDS, RANDOM_RUNS, RANDOM_DEATHS = (2, 3), 3, 7
 
