@@ -151,7 +151,9 @@ class AnswerReader:
     def verified_descriptions(self) -> Iterator[bytes]:
         """Read every part, which verifies it; gives the descriptions among them."""
         parts = {
-            (e["offset"], e["length"], e.get("checksum"), e["described"]) for es in self._by_query.values() for e in es
+            (e["offset"], e["length"], e.get("checksum"), e.get("described", False))
+            for es in self._by_query.values()
+            for e in es
         }
         for *place, described in sorted(parts, key=lambda part: part[0]):
             data = self._data.checked(*place)
@@ -173,6 +175,6 @@ class AnswerReader:
 
 
 def _range(e: dict[str, Any]) -> Range:
-    r = Range(e["query"], e["start"], e["end"], e["partial"], e["first"], e["rows"], e["described"])
+    r = Range(e["query"], e["start"], e["end"], e["partial"], e["first"], e["rows"], e.get("described", False))
     # Files of earlier versions know no such answers.
     return r if e.get("incomplete") is None else replace(r, incomplete=e["incomplete"])
