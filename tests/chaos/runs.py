@@ -59,7 +59,8 @@ class Run:
             if code == DONE:
                 return waiting
             del waiting[0]
-        self._expect_no_error(self.start())
+        self._expect_no_error(code := self.start())
+        assert code == DONE, f"{self.folder} after {self.deaths}: killed by somebody else"
         return []
 
     def _expect_no_error(self, code: int) -> None:
