@@ -20,7 +20,7 @@ from .verdict import Engine, Mismatch, mismatches, report
 from .workload import Workload, workloads
 
 # Half of the workloads have joins.
-RUNS = int(os.environ.get("ORACLE_RUNS", "60"))
+RUNS = int(os.environ.get("ORACLE_RUNS", "50"))
 SEED = os.environ.get("ORACLE_SEED")
 
 # Hypothesis runs a failing workload once more to be sure; the report is not made twice.
