@@ -10,8 +10,9 @@ import json
 import threading
 from datetime import datetime
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pyarrow.dataset as ds
 
@@ -38,6 +39,7 @@ STORE_SETTINGS: dict[str, dict[str, str]] = {
 # All progress reports of a run are read once, after it: reading them while it runs would cost it time.
 _KEPT_PROGRESS = "10000"
 LOOK = 2.0
+SINK_LOG = "_spark_metadata"
 
 
 def run_plain(job: PlainJob, tell: Tell) -> tuple[CellResult, ...]:
@@ -126,8 +128,21 @@ def _phases(reports: list[list[Any]]) -> dict[str, float]:
     return total
 
 
+def committed_files(folder: Path) -> list[Path]:
+    """The files that committed batches wrote into a folder, by the sink's own log: a batch that was stopped leaves
+    others beside them, cut short."""
+    entries = {path.name: path.read_text(encoding="utf-8") for path in (folder / SINK_LOG).glob("[0-9]*")}
+    # The first line is a version. A compacted entry repeats those before it.
+    names = {
+        PurePosixPath(urlsplit(json.loads(line)["path"]).path).name
+        for text in entries.values()
+        for line in text.splitlines()[1:]
+    }
+    return sorted(folder / name for name in names)
+
+
 def _digest(folder: Path) -> Digest:
-    files = [str(path) for path in (folder / "out").glob("part-*.parquet")]
+    files = [str(path) for path in committed_files(folder / "out")]
     table = ds.dataset(files, format="parquet").to_table() if files else None
     if table is None:
         return Digest(0, 0)

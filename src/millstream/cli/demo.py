@@ -24,7 +24,7 @@ from rich.text import Text
 from millstream.cli import output
 from millstream.cli.demo_queries import random_query
 from millstream.cli.demo_screen import TICKER_LINES, Frame, Tracked, line, picture
-from millstream.cli.hosting import hosted, serve, stop_signals
+from millstream.cli.hosting import hosted, serve, stop_or_abandon, stop_signals
 from millstream.cli.options import Json
 from millstream.cli.watch import is_last
 from millstream.config import Settings
@@ -85,7 +85,7 @@ def demo(
             engine = stack.enter_context(hosted(home, settings))
             stop = stack.enter_context(stop_signals())
             # Stopped while the signals are ours: a second one ends at once.
-            stack.callback(engine.stop)
+            stack.push(stop_or_abandon(engine))
             show = Demo(engine, Random(seed), queries, f'millstream query create "{OWN_QUERY}" --home {home}')
             show.open(rate, seed, stop)
             server = stack.enter_context(serve(engine, settings))

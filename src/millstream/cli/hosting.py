@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 from millstream.config import Settings, StreamDefinition, format_duration
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 LOG_FILE = "spark.log"
 # How often a command that waits looks whether its engine can go on, in seconds.
 LOOK_SECONDS = 0.5
+ExitFunction = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
 
 
 @contextlib.contextmanager
 def spark_log(path: Path) -> Iterator[None]:
     """Send what Spark's processes print on standard error to a file, and keep our own standard error.
 
-    Spark's processes inherit the file descriptor, so it is the descriptor that is exchanged.
+    Spark's processes inherit the file descriptor, so it is the descriptor that is exchanged. What libraries log in this
+    process, such as tracebacks of Spark's connection when Spark is killed, goes to the same file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
@@ -40,9 +43,13 @@ def spark_log(path: Path) -> Iterator[None]:
         os.dup2(log.fileno(), 2)
     if _descriptor(ours) == 2:
         sys.stderr = os.fdopen(os.dup(original), "w", buffering=1, encoding="utf-8", errors="replace")
+    library_log = logging.FileHandler(path, encoding="utf-8", delay=True)
+    logging.getLogger().addHandler(library_log)
     try:
         yield
     finally:
+        logging.getLogger().removeHandler(library_log)
+        library_log.close()
         os.dup2(original, 2)
         os.close(original)
         if sys.stderr is not ours:
@@ -138,6 +145,18 @@ def stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def stop_or_abandon(engine: Engine) -> ExitFunction:
+    """Ends a block: the engine is stopped in order, unless a second Ctrl-C has come, whatever it interrupted."""
+
+    def leave(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            engine.abandon()
+        else:
+            engine.stop()
+
+    return leave
 
 
 def stay(engine: Engine, stop: threading.Event, seconds: float | None = None) -> None:

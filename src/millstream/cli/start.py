@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from millstream.cli import output
-from millstream.cli.hosting import hosted, open_streams, serve, stay, stop_signals
+from millstream.cli.hosting import hosted, open_streams, serve, stay, stop_or_abandon, stop_signals
 from millstream.cli.options import Home, Json
 from millstream.config import load_stream_file
 
@@ -55,7 +55,7 @@ def start(
             server = stack.enter_context(serve(engine, settings))
         stop = stack.enter_context(stop_signals())
         # Stopped while the signals are ours: a second one ends at once.
-        stack.callback(engine.stop)
+        stack.push(stop_or_abandon(engine))
         stack.callback(server.stop)
         _announce(server.url, place, engine, as_json)
         for remark in remarks:

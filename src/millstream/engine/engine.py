@@ -404,6 +404,11 @@ class Engine:
         self._core.close(in_order=at_rest and self._lost is None)
         self._spark.stop()
 
+    def abandon(self) -> None:
+        """Stop nothing and finish nothing, as a kill would: a later ``stop`` returns at once, and the process may end.
+        A later engine on the same home repeats what was not finished."""
+        self._stopping.set()
+
     def _at_rest(self, seconds: float) -> bool:
         """Whether no micro-batch and no fire runs, at the latest after some time."""
         deadline = time.monotonic() + seconds
