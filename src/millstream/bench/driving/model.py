@@ -1,0 +1,200 @@
+"""What a run of the driver is asked, and what it finds. All of it pickles, and turns into JSON and back.
+
+Times of a run are seconds since its start, on the clock of the machine; event times are microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+# The first quarter of every run is warm-up, which no figure counts.
+WARM_UP = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """A stream. ``generator`` is the text of a row generator (`RowGenerator.describe`) without density, rate and start,
+    which the run decides; ``share`` is its part of the run's rate."""
+
+    name: str
+    generator: dict[str, str]
+    schema: str
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySpec:
+    """A query in Spark SQL; ``length`` and ``slide`` of its window are in microseconds, 0 where it has none."""
+
+    id: str
+    sql: str
+    length: int
+    slide: int
+    # The same question in Flink's SQL, where it can be asked.
+    flink: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Creates and deletes that a user sends at a moment of the run."""
+
+    at: float
+    create: tuple[QuerySpec, ...] = ()
+    delete: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """One run: ``rate`` rows a second over all streams, times the factor of the last of ``rates`` that has begun.
+
+    ``density`` is rows for each second of event time, over all streams; 0 makes event time that of the clock, so that
+    the density is the rate. ``initial`` queries are there before the first row.
+    """
+
+    workload: str
+    system: str
+    streams: tuple[StreamSpec, ...]
+    initial: tuple[QuerySpec, ...]
+    requests: tuple[Request, ...]
+    rate: float
+    seconds: float
+    rates: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
+    density: int = 1_000_000
+    seed: int = 1
+    cores: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSample:
+    """Rows that were due, that lay in the queue, and that the system had taken (by its slowest query) at a moment."""
+
+    at: float
+    due: int
+    written: int
+    taken: int
+    queries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """So many answers of windows that end at ``end`` became readable at a moment."""
+
+    at: float
+    end: int
+    answers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A create or delete: when it was due, acknowledged, and part of the running plan (None: never seen)."""
+
+    kind: str
+    query: str
+    due: float
+    acknowledged: float
+    effective: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """An answer's latencies in seconds: since the moment its last row was due, and since the system took that row."""
+
+    at: float
+    event: float
+    processing: float
+    answers: int
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorProof:
+    """What the generators did, and what they could have: ``busy`` seconds of work for ``rows`` rows; ``late`` is the
+    longest that a row was in the queue after the moment it was due, beyond the beat of the files."""
+
+    rows: int
+    busy: float
+    late: float
+
+    @property
+    def capacity(self) -> float:
+        """Rows a second at full speed."""
+        return self.rows / self.busy if self.busy else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a run was sustained, with the slopes it rests on, and the reasoning in a sentence."""
+
+    sustained: bool
+    reason: str
+    # Rows a second by which the queue grew, and seconds by which the event-time latency grew a second.
+    queue_slope: float
+    latency_slope: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """``taken_rate`` is rows a second that the system took after the warm-up; ``overall_rate`` counts a row once for
+    each query that it served."""
+
+    spec: RunSpec
+    began: str
+    queue: tuple[QueueSample, ...]
+    latencies: tuple[Latency, ...]
+    deployments: tuple[Deployment, ...]
+    generator: GeneratorProof
+    verdict: Verdict
+    taken_rate: float
+    overall_rate: float
+    answers: int
+    # Seconds by component, added over tasks, as the system itself counts them.
+    phases: dict[str, float] = field(default_factory=dict)
+    # Exceptions and refusals: the evidence where a system gave up.
+    errors: tuple[str, ...] = ()
+    # What the system says of itself: version, settings.
+    system: dict[str, str] = field(default_factory=dict)
+    # Files of profiles, relative to the report's directory.
+    profiles: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search for the sustainable throughput: every candidate in the order tried; ``best`` is the highest sustained
+    rate, None where none was."""
+
+    title: str
+    runs: tuple[RunResult, ...]
+
+    @property
+    def best(self) -> RunResult | None:
+        return max((run for run in self.runs if run.verdict.sustained), key=lambda run: run.spec.rate, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A figure to reach, as a ratio or a bound: ``got`` None where it was not measured."""
+
+    name: str
+    wanted: float
+    got: float | None
+    at_most: bool
+    unit: str
+    # Which runs it rests on, for the reader.
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """All that one ``millstream bench`` has found, by section; what a report is made of."""
+
+    name: str
+    machine: dict[str, Any]
+    options: dict[str, Any]
+    searches: tuple[Search, ...] = ()
+    runs: tuple[RunResult, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    failures: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""From the results of runs to tables, plots, a page, and comparisons."""

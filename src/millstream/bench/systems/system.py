@@ -1,0 +1,55 @@
+"""The interface of a system under test. It runs in a process of its own; the driver talks to it through a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from millstream.bench.driving.model import Emission, QuerySpec, StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A stream's queue of tuples: a directory to which the driver adds Parquet files, whole, in the order of their
+    names; ``rows_a_file`` at most."""
+
+    stream: StreamSpec
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a system shows since it was asked before. ``taken``: rows of all streams that every query has taken, since
+    the run began. ``effective``: wall-clock times at which creates and deletes became part of the plan, by query."""
+
+    taken: int
+    emissions: tuple[Emission, ...]
+    effective: tuple[tuple[str, float], ...]
+    errors: tuple[str, ...] = ()
+
+
+class System(Protocol):
+    """Called by one thread. Any method may raise: the message is evidence, and the run ends."""
+
+    def deploy(self, folder: Path, queues: Sequence[Queue], queries: Sequence[QuerySpec]) -> None:
+        """Begin a run in an empty folder: connect to the queues, with these queries from the first row on. A run
+        that was begun before is over."""
+
+    def create(self, queries: Sequence[QuerySpec]) -> None:
+        """Returns when the system has acknowledged all of them."""
+
+    def delete(self, ids: Sequence[str]) -> None: ...
+
+    def collect(self) -> Seen:
+        """What has happened since the last call; times are wall-clock seconds (``time.time``)."""
+
+    def finish(self) -> dict[str, float]:
+        """End the run; gives seconds by component, as far as the system counts them."""
+
+    def describe(self) -> dict[str, str]:
+        """Version and settings, for the report."""
+
+    def close(self) -> None:
+        """Give everything back; the process ends."""

@@ -1,0 +1,1 @@
+"""What is run: streams, queries, and how both change over a run."""
