@@ -13,7 +13,7 @@ from millstream.bench.driving.model import Emission, QuerySpec, StreamSpec
 @dataclass(frozen=True, slots=True)
 class Queue:
     """A stream's queue of tuples: a directory to which the driver adds Parquet files, whole, in the order of their
-    names; ``rows_a_file`` at most."""
+    names."""
 
     stream: StreamSpec
     directory: Path
@@ -31,7 +31,11 @@ class Seen:
 
 
 class System(Protocol):
-    """Called by one thread. Any method may raise: the message is evidence, and the run ends."""
+    """Called by one thread, but for ``collect``, which another one calls meanwhile. Any method may raise: the message is
+    evidence, and the run ends."""
+
+    # The form of the files in the queues.
+    form: str
 
     def deploy(self, folder: Path, queues: Sequence[Queue], queries: Sequence[QuerySpec]) -> None:
         """Begin a run in an empty folder: connect to the queues, with these queries from the first row on. A run

@@ -1,0 +1,172 @@
+"""The queues of tuples: files made before a run, and released into the systems' directories when their rows are due.
+
+A row's event time fixes the moment at which it is due (`Pace`), so files can be made ahead, and the generators take no
+processor time from the system that is measured. What they could have made at full speed is measured while they do.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from millstream.bench.driving.model import GeneratorProof, StreamSpec
+from millstream.bench.driving.pace import Pace
+from millstream.sources.generators import generator_from
+
+# Files that become due in a second, of each stream: an answer waits for its last file at most so long.
+FILES_A_SECOND = 8
+LEAST_FILE_ROWS = 1_000
+MOST_FILE_ROWS = 1_000_000
+FORMATS = ("parquet", "csv")
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """Files of one stream: ``files`` of ``file_rows`` rows. ``busy``: seconds that its generator took for them."""
+
+    stream: StreamSpec
+    directory: Path
+    file_rows: int
+    files: int
+    form: str
+    busy: float = 0.0
+
+    def path(self, number: int) -> Path:
+        return self.directory / f"part-{number:06}.{self.form}"
+
+
+def plan_file_rows(rate: float) -> int:
+    """Rows of a file of a stream with so many rows a second; round numbers, so that runs at like rates share files.
+
+    >>> plan_file_rows(1_000_000), plan_file_rows(1_040_000), plan_file_rows(100), plan_file_rows(50_000_000)
+    (120000, 120000, 1000, 1000000)
+    """
+    wanted = rate / FILES_A_SECOND
+    unit = 10 ** max(0, len(str(int(wanted))) - 2)
+    return int(min(MOST_FILE_ROWS, max(LEAST_FILE_ROWS, wanted // unit * unit)))
+
+
+class Store:
+    """Files that have been made, kept for the runs that need the same ones."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._made: dict[str, Supply] = {}
+
+    def supply(
+        self, stream: StreamSpec, density: int, seed: int, rate: float, rows: int, form: str, tell: Callable[[str], None]
+    ) -> Supply:
+        """The first ``rows`` rows of a stream with ``density`` rows for each second of event time."""
+        file_rows = plan_file_rows(rate)
+        files = max(1, -(-rows // file_rows))
+        key = f"{stream.name}-{_digest(stream)}-{density}-{seed}-{file_rows}-{form}"
+        known = self._made.get(key)
+        wanted = Supply(stream, self._root / key, file_rows, files, form)
+        if known is None or known.files < files:
+            tell(f"making {files * file_rows / 1e6:.1f} M rows of {stream.name}")
+            known = self._made[key] = _make(wanted, density, seed, known)
+        return Supply(stream, known.directory, file_rows, files, form, known.busy * files / known.files)
+
+
+def _make(supply: Supply, density: int, seed: int, known: Supply | None) -> Supply:
+    supply.directory.mkdir(parents=True, exist_ok=True)
+    described = {**supply.stream.generator, "density": str(density), "seed": str(seed)}
+    generator = generator_from(described)
+
+    def make(number: int) -> float:
+        begin = number * supply.file_rows
+        before = time.thread_time()
+        table = generator.generate(begin, begin + supply.file_rows)
+        spent = time.thread_time() - before
+        write_rows(table, supply.path(number), supply.form)
+        return spent
+
+    first = known.files if known else 0
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        busy = sum(pool.map(make, range(first, supply.files)))
+    return Supply(
+        supply.stream, supply.directory, supply.file_rows, supply.files, supply.form, busy + (known.busy if known else 0)
+    )
+
+
+def write_rows(table: pa.Table, path: Path, form: str) -> None:
+    """A file of rows, in the form that a system reads."""
+    if form == "parquet":
+        # Two row groups: two tasks can share a file.
+        pq.write_table(table, path, row_group_size=max(1, -(-table.num_rows // 2)))
+    else:
+        naive = table.set_column(
+            table.schema.get_field_index("time"), "time", table["time"].cast(pa.timestamp("us"))
+        )
+        pa.csv.write_csv(naive, path, pa.csv.WriteOptions(include_header=False))
+
+
+def _digest(stream: StreamSpec) -> str:
+    return "-".join(f"{name}{value}" for name, value in sorted(stream.generator.items()))
+
+
+class Feeder:
+    """A thread that releases files on time. ``released`` is rows in the queues, over all streams."""
+
+    def __init__(self, supplies: Sequence[Supply], targets: Sequence[Path], pace: Pace) -> None:
+        self._supplies = list(supplies)
+        self._targets = list(targets)
+        self._pace = pace
+        self._shares = _shares(supplies)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bench-feed", daemon=True)
+        self._began = 0.0
+        self._late = 0.0
+        self._failure: BaseException | None = None
+        self.released = 0
+
+    def start(self, began: float) -> None:
+        """``began`` is the moment 0 of the run, on the wall clock."""
+        self._began = began
+        self._thread.start()
+
+    def stop(self) -> GeneratorProof:
+        self._stop.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        rows = sum(one.files * one.file_rows for one in self._supplies)
+        return GeneratorProof(rows, sum(one.busy for one in self._supplies), self._late)
+
+    def _run(self) -> None:
+        try:
+            for moment, stream, number in self._schedule():
+                wait = self._began + moment - time.time()
+                if wait > 0 and self._stop.wait(wait) or self._stop.is_set():
+                    return
+                supply = self._supplies[stream]
+                target = self._targets[stream] / supply.path(number).name
+                os.link(supply.path(number), target)
+                # Spark takes files in the order of their modification times, and the files may be older than the run.
+                os.utime(target)
+                self.released += supply.file_rows
+                self._late = max(self._late, time.time() - self._began - moment)
+        except BaseException as error:
+            self._failure = error
+
+    def _schedule(self) -> list[tuple[float, int, int]]:
+        """When each file is released: when its last row is due."""
+        return sorted(
+            (self._pace.moment((number + 1) * supply.file_rows / share), stream, number)
+            for stream, (supply, share) in enumerate(zip(self._supplies, self._shares, strict=True))
+            for number in range(supply.files)
+        )
+
+
+def _shares(supplies: Sequence[Supply]) -> list[float]:
+    total = sum(one.stream.share for one in supplies)
+    return [one.stream.share / total for one in supplies]

@@ -1,0 +1,231 @@
+"""One run: the queues fill at their pace, requests are sent when they are due, and everything is seen from outside."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from millstream.bench.driving.feeding import Feeder, Store, Supply
+from millstream.bench.driving.model import (
+    WARM_UP,
+    Deployment,
+    Emission,
+    Latency,
+    QueueSample,
+    Request,
+    RunResult,
+    RunSpec,
+)
+from millstream.bench.driving.pace import Pace, pace_of
+from millstream.bench.driving.trend import judge
+from millstream.bench.systems.remote import RemoteSystem, SystemFailed
+from millstream.bench.systems.system import Queue
+
+# How often the system is asked what it has taken and answered, in seconds.
+LOOK = 0.25
+# Between the last preparation and the first row, in seconds: the feeder must not begin late.
+LEAD = 0.3
+# The supply goes on a little after the end, so that the last look still sees a full queue.
+SURPLUS_SECONDS = 1.0
+
+Tell = Callable[[float, str], None]
+
+
+def run(spec: RunSpec, system: RemoteSystem, store: Store, folder: Path, tell: Tell) -> RunResult:
+    """Run a spec on a system whose process is there; ``folder`` is empty and belongs to the run."""
+    pace = pace_of(spec)
+    supplies = _supplies(spec, pace, system.form, store, tell)
+    queues = []
+    for supply in supplies:
+        directory = folder / "queues" / supply.stream.name
+        directory.mkdir(parents=True)
+        queues.append(Queue(supply.stream, directory))
+    tell(0.0, f"{len(spec.initial)} queries")
+    watch = _Watch(spec, pace)
+    home = folder / "system"
+    home.mkdir()
+    try:
+        system.deploy(home, queues, spec.initial)
+    except SystemFailed as error:
+        watch.errors.append(str(error))
+    feeder = Feeder(supplies, [queue.directory for queue in queues], pace)
+    watch.began = time.time() + LEAD
+    feeder.start(watch.began)
+    sender = _Sender(spec.requests, system, watch)
+    try:
+        if not watch.errors:
+            sender.start()
+            watch.look_until_end(system, feeder, tell)
+    finally:
+        proof = feeder.stop()
+    sender.stop()
+    phases = watch.guarded(system.finish, {})
+    return watch.result(proof, phases, watch.guarded(system.describe, {}))
+
+
+def _supplies(spec: RunSpec, pace: Pace, form: str, store: Store, tell: Tell) -> list[Supply]:
+    rows = pace.due(spec.seconds + SURPLUS_SECONDS)
+    total = sum(stream.share for stream in spec.streams)
+    fastest = max(pace.rates)
+    supplies = []
+    for number, stream in enumerate(spec.streams):
+        share = stream.share / total
+        density = max(1, round(pace.density * share))
+        # A different seed for each stream, as the papers have it.
+        seed = spec.seed * len(spec.streams) + number
+        rate, wanted = fastest * share, int(rows * share)
+        supplies.append(store.supply(stream, density, seed, rate, wanted, form, lambda words: tell(0.0, words)))
+    return supplies
+
+
+@dataclass
+class _Watch:
+    """What is seen of one run."""
+
+    spec: RunSpec
+    pace: Pace
+    began: float = 0.0
+    queue: list[QueueSample] = field(default_factory=list)
+    emissions: list[Emission] = field(default_factory=list)
+    deployments: list[Deployment] = field(default_factory=list)
+    effective: dict[str, list[float]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    queries: int = 0
+
+    def look_until_end(self, system: RemoteSystem, feeder: Feeder, tell: Tell) -> None:
+        self.queries = len(self.spec.initial)
+        while not self.errors:
+            now = time.time() - self.began
+            if now >= self.spec.seconds:
+                return
+            time.sleep(max(0.0, LOOK - now % LOOK))
+            self._look(system, feeder, tell)
+
+    def _look(self, system: RemoteSystem, feeder: Feeder, tell: Tell) -> None:
+        try:
+            seen = system.collect()
+        except SystemFailed as error:
+            self.errors.append(str(error))
+            return
+        at = time.time() - self.began
+        due = self.pace.due(at)
+        self.queue.append(QueueSample(at, due, feeder.released, seen.taken, self.queries))
+        self.emissions += seen.emissions
+        for query, moment in seen.effective:
+            self.effective.setdefault(query, []).append(moment - self.began)
+        self.errors += seen.errors
+        behind = max(0.0, at - self.pace.moment(seen.taken))
+        tell(min(1.0, at / self.spec.seconds), f"{seen.taken / 1e6:.1f} M rows, {behind:.1f} s behind")
+
+    def guarded(self, ask: Callable[[], dict[str, object]], otherwise: dict[str, object]) -> dict[str, object]:
+        try:
+            return ask()
+        except SystemFailed as error:
+            self.errors.append(str(error))
+            return otherwise
+
+    def result(self, proof: object, phases: dict[str, object], system: dict[str, object]) -> RunResult:
+        spec = self.spec
+        latencies = self._latencies()
+        settled = [sample for sample in self.queue if sample.at >= WARM_UP * spec.seconds]
+        taken, overall = _rates(settled)
+        return RunResult(
+            spec=spec,
+            began=datetime.fromtimestamp(self.began, UTC).isoformat(),
+            queue=tuple(self.queue),
+            latencies=latencies,
+            deployments=tuple(self._deployed()),
+            generator=proof,  # type: ignore[arg-type]
+            verdict=judge(spec, self.pace, self.queue, latencies, self.errors),
+            taken_rate=taken,
+            overall_rate=overall,
+            answers=sum(one.answers for one in self.emissions),
+            phases={name: float(value) for name, value in phases.items()},  # type: ignore[arg-type]
+            errors=tuple(self.errors),
+            system={name: str(value) for name, value in system.items()},
+        )
+
+    def _latencies(self) -> tuple[Latency, ...]:
+        """By the moment of emission. The last row of a window is due when its end is, up to the gap between two rows."""
+        if not self.emissions:
+            return ()
+        taken = np.array([0.0, *(float(sample.taken) for sample in self.queue)])
+        times = np.array([0.0, *(sample.at for sample in self.queue)])
+        found = []
+        for one in sorted(self.emissions, key=lambda emission: emission.at):
+            at = one.at - self.began
+            due = self.pace.moment_of(one.end)
+            # The first look at which the rows up to the end had been taken.
+            index = int(np.searchsorted(taken, self.pace.due(due)))
+            ingested = min(at, float(times[index])) if index < len(times) else at
+            found.append(Latency(at, at - due, max(0.0, at - max(ingested, due)), one.answers))
+        return tuple(found)
+
+    def _deployed(self) -> list[Deployment]:
+        made = []
+        for one in self.deployments:
+            moments = [moment for moment in self.effective.get(one.query, ()) if moment >= one.due]
+            effective = min(moments, default=None)
+            made.append(Deployment(one.kind, one.query, one.due, one.acknowledged, effective))
+        return made
+
+
+def _rates(settled: Sequence[QueueSample]) -> tuple[float, float]:
+    """Rows a second that were taken, and the same with each row counted once for each query there was."""
+    if len(settled) < 2 or settled[-1].at <= settled[0].at:
+        return 0.0, 0.0
+    seconds = settled[-1].at - settled[0].at
+    served = sum(
+        (after.taken - before.taken) * before.queries for before, after in zip(settled, settled[1:], strict=False)
+    )
+    return (settled[-1].taken - settled[0].taken) / seconds, served / seconds
+
+
+class _Sender:
+    """Sends requests when they are due, one batch at a time: the next waits until the one before is acknowledged."""
+
+    def __init__(self, requests: Sequence[Request], system: RemoteSystem, watch: _Watch) -> None:
+        self._requests = sorted(requests, key=lambda request: request.at)
+        self._system = system
+        self._watch = watch
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bench-requests", daemon=True)
+        self._started = False
+
+    def start(self) -> None:
+        self._started = True
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Requests that were due are still sent; what comes later is not."""
+        self._stop.set()
+        if self._started:
+            self._thread.join()
+
+    def _run(self) -> None:
+        watch = self._watch
+        for request in self._requests:
+            wait = watch.began + request.at - time.time()
+            if (wait > 0 and self._stop.wait(wait)) or self._stop.is_set() or watch.errors:
+                return
+            try:
+                if request.create:
+                    self._system.create(request.create)
+                    self._note("create", [query.id for query in request.create], request.at)
+                if request.delete:
+                    self._system.delete(request.delete)
+                    self._note("delete", request.delete, request.at)
+            except SystemFailed as error:
+                watch.errors.append(str(error))
+                return
+
+    def _note(self, kind: str, queries: Sequence[str], due: float) -> None:
+        now = time.time() - self._watch.began
+        self._watch.queries += len(queries) if kind == "create" else -len(queries)
+        self._watch.deployments += [Deployment(kind, query, due, now, None) for query in queries]

@@ -1,0 +1,58 @@
+"""The search for the sustainable throughput: start high, lower to what the system took, then bisect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millstream.bench.driving.model import RunResult, Search
+
+# A candidate below what an overloaded system took: it also needs room for answering.
+BELOW_TAKEN = 0.9
+# The search ends when the highest sustained and the lowest unsustained rate are this close.
+CLOSE = 1.12
+MOST_RUNS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The highest rate known to be sustained, and the lowest known not to be."""
+
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def close(self) -> bool:
+        return self.low is not None and self.high is not None and self.high / self.low <= CLOSE
+
+    def with_run(self, run: RunResult) -> Bounds:
+        rate = run.spec.rate
+        if run.verdict.sustained:
+            return Bounds(max(rate, self.low or 0.0), self.high if self.high and self.high > rate else None)
+        return Bounds(self.low if self.low and self.low < rate else None, min(rate, self.high or rate))
+
+    def next_rate(self, run: RunResult) -> float:
+        """After a run: above it where nothing higher has failed, between the bounds where both are known."""
+        if self.high is None:
+            return run.spec.rate * 1.5
+        if self.low is None:
+            taken = run.taken_rate * BELOW_TAKEN
+            return taken if 0 < taken < run.spec.rate else run.spec.rate / 2
+        return (self.low * self.high) ** 0.5
+
+
+def search(title: str, start: float, attempt: Callable[[float], RunResult], most_runs: int = MOST_RUNS) -> Search:
+    """Try rates from ``start`` on; ends when the bounds are close, or a run that takes nothing shows that none will be.
+
+    ``attempt`` runs one candidate.
+    """
+    runs: list[RunResult] = []
+    bounds, rate = Bounds(), start
+    while len(runs) < most_runs:
+        run = attempt(rate)
+        runs.append(run)
+        bounds = bounds.with_run(run)
+        if bounds.close or (run.taken_rate <= 0 and not run.verdict.sustained):
+            break
+        rate = bounds.next_rate(run)
+    return Search(title, tuple(runs))
