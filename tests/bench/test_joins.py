@@ -189,6 +189,7 @@ def test_a_budget_ends_with_the_page_that_reaches_it() -> None:
     budget = Budget(10)
     assert [budget.take(4), budget.take(4), budget.take(4), budget.take(0)] == [True, True, False, False]
     assert budget.taken == 12
+    assert Budget(10, until=0.0).take(1) is False
 
 
 def test_a_digest_ties_the_sides_of_a_pair_together(tmp_path: Path) -> None:

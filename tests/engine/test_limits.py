@@ -66,6 +66,12 @@ def test_groups_and_rows_of_one_fire_are_added_up_by_owner() -> None:
     assert over_together("owner_groups", {}, owner, 1, "groups") == {}
 
 
+def test_a_fire_that_catches_up_stops_nobody_for_its_many_windows() -> None:
+    result = FireResult(rows_by_query={"a": 5000, "b": 6001}, windows_by_query={"a": 1000, "b": 1000})
+    assert over_in_fire(result, lambda query: "me", Limits(owner_answer_rows=12)) == {}
+    assert list(over_in_fire(result, lambda query: "me", Limits(owner_answer_rows=11))) == ["b"]
+
+
 def any_of(count: int) -> Expression:
     parts: Expression = Call("EqualTo", (PRICE, Literal(0, LONG)), BOOLEAN)
     for number in range(1, count):

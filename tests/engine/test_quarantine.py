@@ -443,11 +443,11 @@ def test_the_answer_of_a_join_has_so_many_rows_and_no_more(world: World, limit: 
 
 def test_the_fires_of_an_owner_have_so_many_rows_and_no_more(world: World) -> None:
     world.create("a", "b", "c")
-    firing = world.firing_of(_run, Limits(owner_answer_rows=5))
+    firing = world.firing_of(_run, Limits(owner_answer_rows=2))
     for batch in range(2):
         world.process(batch)
     assert firing.fire(world.pipelines[STREAM])
-    much = "has 6 answer rows in one fire, more than the 5 of the setting owner_answer_rows"
+    much = "has 3 answer rows in a window, more than the 2 of the setting owner_answer_rows"
     message = f"LIMIT_EXCEEDED: the owner 'me' {much}"
     assert {id: world.store.query(id).reason for id in "abc"} == {"a": message, "b": None, "c": None}
     assert world.sums("a") == expected(0, 17), "what was fired is published"

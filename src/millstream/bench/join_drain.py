@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +12,7 @@ from threading import Lock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.bench.join_jobs import Drained
+from millstream.bench.join_jobs import EVERYTHING, Drained
 from millstream.engine.engine import Engine
 from millstream.engine.status import Answer
 
@@ -19,11 +20,16 @@ from millstream.engine.status import Answer
 GROUP_ROWS = 1 << 20
 
 
-class Budget:
-    """Rows that may still be read, by all readers together."""
+# Seconds that are spent on the answers of a cell, unless all of them are wanted: the rate is known by then.
+MOST_SECONDS = 20.0
 
-    def __init__(self, rows: int) -> None:
+
+class Budget:
+    """Rows that may still be read by all readers together, and until when on the monotonic clock."""
+
+    def __init__(self, rows: int, until: float = math.inf) -> None:
         self._left = rows
+        self._until = until
         self._lock = Lock()
         self.taken = 0
 
@@ -32,15 +38,15 @@ class Budget:
         with self._lock:
             self.taken += rows
             self._left -= rows
-            return self._left > 0
+            return self._left > 0 and time.monotonic() < self._until
 
 
 def drain(engine: Engine, queries: Sequence[str], folder: Path, most: int, readers: int) -> Drained:
     """Read and write the answers of the queries, so many readers at a time."""
     folder.mkdir()
-    budget = Budget(most)
     of_rows = sum(status.answer_rows for status in engine.queries())
     began = time.monotonic()
+    budget = Budget(most, math.inf if most == EVERYTHING else began + MOST_SECONDS)
     with ThreadPoolExecutor(readers) as pool:
         list(pool.map(lambda query: _sink(engine, query, folder / f"{query}.parquet", budget), queries))
     return Drained(budget.taken, of_rows, time.monotonic() - began)

@@ -9,6 +9,9 @@ from millstream.bench.join_data import Feed
 from millstream.bench.join_workload import WORKLOADS, Workload
 from millstream.bench.measure import Commit, Throughput
 
+# Answer rows to be read of a cell: all there are.
+EVERYTHING = 1 << 62
+
 
 @dataclass(frozen=True, slots=True)
 class JoinCell:

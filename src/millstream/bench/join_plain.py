@@ -17,7 +17,15 @@ from millstream.bench.join_cells import digest, each_cell
 from millstream.bench.join_data import show_feed
 from millstream.bench.join_jobs import CellFailed, JoinCell, JoinResult, PlainJoinJob
 from millstream.bench.measure import Commit, Throughput, throughput
-from millstream.bench.plain_run import _KEPT_PROGRESS, STORE_SETTINGS, _end, _phases, _reports, _start, committed_files
+from millstream.bench.plain_run import (
+    _KEPT_PROGRESS,
+    STORE_SETTINGS,
+    _phases,
+    _reports,
+    _start,
+    committed_files,
+    progress_end,
+)
 from millstream.runtime.session import build_session
 
 if TYPE_CHECKING:
@@ -61,7 +69,7 @@ def _run(session: SparkSession, cell: JoinCell, folder: Path, tell: Tell) -> Joi
     finally:
         for one in running:
             one.stop()
-    commits = [Commit(_end(report), int(report["numInputRows"])) for mine in reports for report in mine]
+    commits = [Commit(progress_end(report), int(report["numInputRows"])) for mine in reports for report in mine]
     measured = reached(commits, cell.queries, began, time.time())
     first = digest(committed_files(folder / "0" / "out")) if finished else None
     return JoinResult(cell, measured, tuple(commits), first, _phases(reports), finished=finished)

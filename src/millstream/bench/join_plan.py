@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millstream.bench.join_data import Feed
-from millstream.bench.join_jobs import JoinCell
+from millstream.bench.join_jobs import EVERYTHING, JoinCell
 from millstream.bench.join_sizes import JoinSizes
 from millstream.bench.join_workload import AJOIN, SOURCES, WORKLOADS, Workload, chain, complex_query
 
@@ -52,7 +52,7 @@ class Plan:
     def checked(self, kind: Workload) -> JoinCell:
         """The first query on plain Spark's input, with all of its answers read."""
         feed = next(iter(self.plain(kind).values())).feed
-        return JoinCell(kind.name, feed, feed.files, 1, 1, self.seed, drain_rows=1 << 62)
+        return JoinCell(kind.name, feed, feed.files, 1, 1, self.seed, drain_rows=EVERYTHING)
 
     def sweep(self) -> dict[int, JoinCell]:
         found = {}

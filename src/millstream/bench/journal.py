@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from millstream.bench.measure import Commit
@@ -30,9 +31,19 @@ class Fired:
 
 
 class Journal:
-    """Notes of one engine's run, on the monotonic clock; made before the stream starts."""
+    """Notes of one engine's run, on the monotonic clock; made before the stream starts.
 
-    def __init__(self, metastore: Metastore) -> None:
+    ``on_fire`` and ``on_commit`` are told each fire, and each batch with the watermark it brought, after its
+    transaction.
+    """
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        on_fire: Callable[[Fire], None] = lambda fire: None,
+        on_commit: Callable[[IngestPlan, BatchResult, int | None], None] = lambda plan, result, watermark: None,
+    ) -> None:
+        self._told_fire, self._told_commit = on_fire, on_commit
         self.plans: list[Planned] = []
         self.commits: list[Commit] = []
         self.fires: list[Fired] = []
@@ -58,6 +69,7 @@ class Journal:
             self.commits.append(Commit(time.monotonic(), result.rows))
             self.rows += result.rows
             self._changed.notify_all()
+        self._told_commit(plan, result, watermark)
         return watermark
 
     def _on_fire(self, fire: Fire) -> None:
@@ -65,6 +77,7 @@ class Journal:
         with self._changed:
             self.fires.append(Fired(time.monotonic(), sum(fire.result.rows_by_query.values())))
             self._changed.notify_all()
+        self._told_fire(fire)
 
     def await_rows(self, rows: int, seconds: float) -> bool:
         """Wait until so many rows are committed, at most so long; tells whether they are."""

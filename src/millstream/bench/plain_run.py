@@ -70,7 +70,7 @@ def _run(session: SparkSession, cell: Cell, folder: Path, tell: Tell) -> Run:
     finally:
         for one in running:
             one.stop()
-    commits = [Commit(_end(report), int(report["numInputRows"])) for mine in reports for report in mine]
+    commits = [Commit(progress_end(report), int(report["numInputRows"])) for mine in reports for report in mine]
     end = max(commit.at for commit in commits)
     measured = throughput(commits, cell.queries, cell.queries, end)
     return Run(measured, tuple(commits), end, _digest(folder / "0"), _phases(reports))
@@ -114,7 +114,7 @@ def _reports(query: StreamingQuery) -> list[Any]:
     return [report for report in query.recentProgress if "addBatch" in report["durationMs"]]
 
 
-def _end(report: Any) -> float:
+def progress_end(report: Any) -> float:
     began = datetime.fromisoformat(str(report["timestamp"]).replace("Z", "+00:00")).timestamp()
     return began + int(report["durationMs"]["triggerExecution"]) / 1000
 

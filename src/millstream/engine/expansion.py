@@ -7,6 +7,7 @@ join runs in DuckDB as a stream: an answer of any size is read with the memory o
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from millstream.runtime.worker import load_group
 VERIFIED = 4096
 # Answers that are being read at once without beginning again for each page.
 OPEN = 8
+# Descriptions whose buckets are known: some hundred KB each.
+DESCRIPTIONS = 32
 
 Key = tuple[str, int, int]
 
@@ -90,21 +93,40 @@ class Expansions:
             self._open.clear()
 
 
+@dataclass(frozen=True)
+class _Leg:
+    """The buckets of a leg in the order of their rows, with their starts to find a window's by."""
+
+    versions: Sequence[str]
+    buckets: Sequence[BucketRef]
+    starts: Sequence[int]
+
+    def between(self, start: int, end: int) -> Sequence[BucketRef]:
+        return self.buckets[bisect_left(self.starts, start) : bisect_left(self.starts, end)]
+
+
+@lru_cache(maxsize=DESCRIPTIONS)
+def _legs(description: bytes) -> tuple[_Leg, ...]:
+    """Of a whole fire, whose answers are mostly read one after the other."""
+    legs = []
+    for versions, buckets in described_legs(description):
+        ordered = sorted(buckets, key=lambda ref: (ref.start, ref.batch, ref.path, ref.offset))
+        legs.append(_Leg(versions, ordered, [ref.start for ref in ordered]))
+    return tuple(legs)
+
+
 def leg_tables(home: Home, described: Described) -> list[pa.Table]:
     """The rows of each leg that the query selects in the window, always in the same order."""
-    legs = described_legs(described.description)
-    return [_leg_table(home, described, number, *leg) for number, leg in enumerate(legs)]
+    return [_leg_table(home, described, number, leg) for number, leg in enumerate(_legs(described.description))]
 
 
-def _leg_table(
-    home: Home, described: Described, number: int, versions: Sequence[str], buckets: Sequence[BucketRef]
-) -> pa.Table:
+def _leg_table(home: Home, described: Described, number: int, leg: _Leg) -> pa.Table:
     member = leg_member(described.id, number)
     fields = leg_fields(described.query, number)
     columns = [field.name for field in fields]
     found: list[pa.Table] = []
-    for ref in sorted(buckets, key=lambda ref: (ref.start, ref.batch, ref.path, ref.offset)):
-        group = load_group(home, versions[ref.version])
+    for ref in leg.between(described.start, described.end):
+        group = load_group(home, leg.versions[ref.version])
         if member in group.position and _inside(ref, described):
             cells = read_cells(home, ref, group, index=True)
             if cells.place is not None:

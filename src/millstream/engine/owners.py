@@ -130,12 +130,16 @@ def _refusal(setting: str, what: str, amount: int, limit: int, unit: str) -> Cat
 
 
 def over_in_fire(result: FireResult, owner: Callable[[str], str], limits: Limits) -> dict[str, str]:
-    """Of the owners whose queries had too many groups or answer rows in one fire, the queries to stop: the largest
-    first, until the others are within the limit."""
-    groups = over_together("owner_groups", result.groups_by_query, owner, limits.owner_groups, "groups in one fire")
-    rows = over_together(
-        "owner_answer_rows", result.rows_by_query, owner, limits.owner_answer_rows, "answer rows in one fire"
-    )
+    """Of the owners whose queries had too many groups or answer rows in their windows, the queries to stop: the largest
+    first, until the others are within the limit.
+
+    A fire that catches up has many windows of a query: the rows of one of them count, on average.
+    """
+    means = {
+        query: -(-rows // max(1, result.windows_by_query.get(query, 1))) for query, rows in result.rows_by_query.items()
+    }
+    groups = over_together("owner_groups", result.groups_by_query, owner, limits.owner_groups, "groups in a window")
+    rows = over_together("owner_answer_rows", means, owner, limits.owner_answer_rows, "answer rows in a window")
     return rows | groups
 
 

@@ -6,6 +6,7 @@ processor time from the system that is measured. What they could have made at fu
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -45,14 +46,13 @@ class Supply:
 
 
 def plan_file_rows(rate: float) -> int:
-    """Rows of a file of a stream with so many rows a second; round numbers, so that runs at like rates share files.
+    """Rows of a file of a stream with so many rows a second; powers of two, so that runs at like rates share files.
 
     >>> plan_file_rows(1_000_000), plan_file_rows(1_040_000), plan_file_rows(100), plan_file_rows(50_000_000)
-    (120000, 120000, 1000, 1000000)
+    (128000, 128000, 1000, 1024000)
     """
-    wanted = rate / FILES_A_SECOND
-    unit = 10 ** max(0, len(str(int(wanted))) - 2)
-    return int(min(MOST_FILE_ROWS, max(LEAST_FILE_ROWS, wanted // unit * unit)))
+    wanted = min(MOST_FILE_ROWS, max(LEAST_FILE_ROWS, rate / FILES_A_SECOND))
+    return int(LEAST_FILE_ROWS * 2 ** round(math.log2(wanted / LEAST_FILE_ROWS)))
 
 
 class Store:
@@ -63,7 +63,14 @@ class Store:
         self._made: dict[str, Supply] = {}
 
     def supply(
-        self, stream: StreamSpec, density: int, seed: int, rate: float, rows: int, form: str, tell: Callable[[str], None]
+        self,
+        stream: StreamSpec,
+        density: int,
+        seed: int,
+        rate: float,
+        rows: int,
+        form: str,
+        tell: Callable[[str], None],
     ) -> Supply:
         """The first ``rows`` rows of a stream with ``density`` rows for each second of event time."""
         file_rows = plan_file_rows(rate)
@@ -94,7 +101,12 @@ def _make(supply: Supply, density: int, seed: int, known: Supply | None) -> Supp
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         busy = sum(pool.map(make, range(first, supply.files)))
     return Supply(
-        supply.stream, supply.directory, supply.file_rows, supply.files, supply.form, busy + (known.busy if known else 0)
+        supply.stream,
+        supply.directory,
+        supply.file_rows,
+        supply.files,
+        supply.form,
+        busy + (known.busy if known else 0),
     )
 
 
@@ -104,9 +116,7 @@ def write_rows(table: pa.Table, path: Path, form: str) -> None:
         # Two row groups: two tasks can share a file.
         pq.write_table(table, path, row_group_size=max(1, -(-table.num_rows // 2)))
     else:
-        naive = table.set_column(
-            table.schema.get_field_index("time"), "time", table["time"].cast(pa.timestamp("us"))
-        )
+        naive = table.set_column(table.schema.get_field_index("time"), "time", table["time"].cast(pa.timestamp("us")))
         pa.csv.write_csv(naive, path, pa.csv.WriteOptions(include_header=False))
 
 

@@ -33,6 +33,8 @@ class QuerySpec:
     slide: int
     # The same question in Flink's SQL, where it can be asked.
     flink: str | None = None
+    # Plain Spark's text, where its streaming refuses ``sql``.
+    plain: str | None = None
     # Whether its answers count in the latency: those who disturb the others do not.
     watched: bool = True
 

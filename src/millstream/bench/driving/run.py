@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from millstream.bench.driving.model import (
     WARM_UP,
     Deployment,
     Emission,
+    GeneratorProof,
     Latency,
     QueueSample,
     Request,
@@ -23,6 +25,7 @@ from millstream.bench.driving.model import (
     RunSpec,
 )
 from millstream.bench.driving.pace import Pace, pace_of
+from millstream.bench.driving.profiling import Profile
 from millstream.bench.driving.trend import judge
 from millstream.bench.systems.remote import RemoteSystem, SystemFailed
 from millstream.bench.systems.system import Queue
@@ -37,8 +40,13 @@ SURPLUS_SECONDS = 1.0
 Tell = Callable[[float, str], None]
 
 
-def run(spec: RunSpec, system: RemoteSystem, store: Store, folder: Path, tell: Tell) -> RunResult:
-    """Run a spec on a system whose process is there; ``folder`` is empty and belongs to the run."""
+def run(
+    spec: RunSpec, system: RemoteSystem, store: Store, folder: Path, tell: Tell, profile: Path | None = None
+) -> RunResult:
+    """Run a spec on a system whose process is there; ``folder`` is empty and belongs to the run.
+
+    ``profile`` is where a flame graph of its processes goes.
+    """
     pace = pace_of(spec)
     supplies = _supplies(spec, pace, system.form, store, tell)
     queues = []
@@ -58,6 +66,7 @@ def run(spec: RunSpec, system: RemoteSystem, store: Store, folder: Path, tell: T
     watch.began = time.time() + LEAD
     feeder.start(watch.began)
     sender = _Sender(spec.requests, system, watch)
+    recording = Profile(system.pid, spec.seconds, profile) if profile and system.pid and not watch.errors else None
     try:
         if not watch.errors:
             sender.start()
@@ -65,8 +74,10 @@ def run(spec: RunSpec, system: RemoteSystem, store: Store, folder: Path, tell: T
     finally:
         proof = feeder.stop()
     sender.stop()
-    phases = watch.guarded(system.finish, {})
-    return watch.result(proof, phases, watch.guarded(system.describe, {}))
+    made = recording.finish() if recording else (None, None)
+    phases = watch.guarded(system.finish)
+    result = watch.result(proof, phases, watch.guarded(system.describe))
+    return replace(result, profiles=tuple(str(one) for one in made if one))
 
 
 def _supplies(spec: RunSpec, pace: Pace, form: str, store: Store, tell: Tell) -> list[Supply]:
@@ -123,14 +134,14 @@ class _Watch:
         behind = max(0.0, at - self.pace.moment(seen.taken))
         tell(min(1.0, at / self.spec.seconds), f"{seen.taken / 1e6:.1f} M rows, {behind:.1f} s behind")
 
-    def guarded(self, ask: Callable[[], dict[str, object]], otherwise: dict[str, object]) -> dict[str, object]:
+    def guarded(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
             return ask()
         except SystemFailed as error:
             self.errors.append(str(error))
-            return otherwise
+            return {}
 
-    def result(self, proof: object, phases: dict[str, object], system: dict[str, object]) -> RunResult:
+    def result(self, proof: GeneratorProof, phases: dict[str, Any], system: dict[str, Any]) -> RunResult:
         spec = self.spec
         latencies = self._latencies()
         settled = [sample for sample in self.queue if sample.at >= WARM_UP * spec.seconds]
@@ -141,12 +152,12 @@ class _Watch:
             queue=tuple(self.queue),
             latencies=latencies,
             deployments=tuple(self._deployed()),
-            generator=proof,  # type: ignore[arg-type]
+            generator=proof,
             verdict=judge(spec, self.pace, self.queue, latencies, self.errors),
             taken_rate=taken,
             overall_rate=overall,
             answers=sum(one.answers for one in self.emissions),
-            phases={name: float(value) for name, value in phases.items()},  # type: ignore[arg-type]
+            phases={name: float(value) for name, value in phases.items()},
             errors=tuple(self.errors),
             system={name: str(value) for name, value in system.items()},
         )

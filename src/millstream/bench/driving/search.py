@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,11 +35,11 @@ class Bounds:
     def next_rate(self, run: RunResult) -> float:
         """After a run: above it where nothing higher has failed, between the bounds where both are known."""
         if self.high is None:
-            return run.spec.rate * 1.5
+            return run.spec.rate * 2
         if self.low is None:
             taken = run.taken_rate * BELOW_TAKEN
             return taken if 0 < taken < run.spec.rate else run.spec.rate / 2
-        return (self.low * self.high) ** 0.5
+        return math.sqrt(self.low * self.high)
 
 
 def search(title: str, start: float, attempt: Callable[[float], RunResult], most_runs: int = MOST_RUNS) -> Search:

@@ -44,9 +44,7 @@ def judge(
     return Verdict(sustained, reason, rows or 0.0, late)
 
 
-def _verdict(
-    lag: float | None, last: float | None, late: float | None, errors: Sequence[str]
-) -> tuple[bool, str]:
+def _verdict(lag: float | None, last: float | None, late: float | None, errors: Sequence[str]) -> tuple[bool, str]:
     if errors:
         return False, f"not sustained: {errors[0].splitlines()[0]}"
     if lag is None or last is None:

@@ -111,6 +111,8 @@ def _serve(kind: SystemKind, commands: Connection, looks: Connection, log: str, 
     os.dup2(output, 2)
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {DRIVER_MEMORY} pyspark-shell"
     os.chdir(workspace)
+    # Java and the workers inherit it, and count these cores only.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     try:
         system = kind.make(workspace, cores)
     except BaseException as error:

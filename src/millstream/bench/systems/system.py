@@ -31,8 +31,8 @@ class Seen:
 
 
 class System(Protocol):
-    """Called by one thread, but for ``collect``, which another one calls meanwhile. Any method may raise: the message is
-    evidence, and the run ends."""
+    """Called by one thread, but for ``collect``, which another one calls meanwhile. Any method may raise: its message
+    is evidence, and the run ends."""
 
     # The form of the files in the queues.
     form: str

@@ -1,0 +1,145 @@
+"""The driver without a system: pace, queues, verdicts and the search."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from millstream.bench.driving.feeding import Feeder, Store
+from millstream.bench.driving.model import (
+    GeneratorProof,
+    Latency,
+    QueueSample,
+    RunResult,
+    RunSpec,
+    StreamSpec,
+    Verdict,
+)
+from millstream.bench.driving.pace import Pace, pace_of
+from millstream.bench.driving.search import search
+from millstream.bench.driving.trend import judge
+from millstream.sources.generators import DEFAULT_START, MICROS
+
+TUPLES = StreamSpec("tuples", {"source": "astream"}, "")
+
+
+def spec(rate: float = 1000.0, seconds: float = 20.0, **more: object) -> RunSpec:
+    return RunSpec("w", "s", (TUPLES,), (), (), rate, seconds, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("row", [0, 1, 399, 400, 401, 5000])
+def test_a_row_is_due_when_the_pace_says_so(row: int) -> None:
+    pace = pace_of(spec(100.0, rates=((0.0, 1.0), (4.0, 0.25), (8.0, 2.0)), density=50))
+    assert pace.due(pace.moment(row)) == row
+    assert pace.moment_of(DEFAULT_START + row * MICROS // 50) == pytest.approx(pace.moment(row))
+
+
+def test_without_a_density_event_time_is_that_of_the_clock() -> None:
+    pace = pace_of(spec(2000.0, density=0))
+    assert pace.moment_of(DEFAULT_START + 3 * MICROS) == pytest.approx(3.0)
+
+
+def test_files_are_released_in_order_and_hold_the_rows_of_the_generator(tmp_path: Path) -> None:
+    store = Store(tmp_path / "rows")
+    said: list[str] = []
+    supply = store.supply(TUPLES, 1000, 1, 40_000.0, 16_000, "parquet", said.append)
+    again = store.supply(TUPLES, 1000, 1, 40_000.0, 8_000, "parquet", said.append)
+    more = store.supply(TUPLES, 1000, 1, 40_000.0, 24_000, "parquet", said.append)
+    assert (supply.directory, supply.files, again.files, more.files) == (more.directory, 4, 2, 6)
+    assert len(said) == 2, "files that are there are not made again"
+    queue = tmp_path / "queue"
+    queue.mkdir()
+    feeder = Feeder([supply], [queue], Pace((0.0,), (200_000.0,), 1000))
+    feeder.start(time.time())
+    deadline = time.monotonic() + 60
+    while feeder.released < 16_000 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    proof = feeder.stop()
+    files = sorted(queue.iterdir())
+    assert [path.stat().st_mtime for path in files] == sorted(path.stat().st_mtime for path in files)
+    table = ds.dataset([str(path) for path in files]).to_table()
+    assert table["key"].to_pylist() == [row % 1000 for row in range(16_000)]
+    assert (proof.rows, proof.capacity > 0, proof.late >= 0) == (16_000, True, True)
+    assert pq.read_metadata(files[0]).num_row_groups == 2
+
+
+def test_streams_share_the_rate_and_stay_together(tmp_path: Path) -> None:
+    store = Store(tmp_path / "rows")
+    small = StreamSpec("small", {"source": "astream"}, "", share=1.0)
+    large = StreamSpec("large", {"source": "astream"}, "", share=3.0)
+    supplies = [
+        store.supply(small, 250, 1, 10_000.0, 5_000, "parquet", lambda words: None),
+        store.supply(large, 750, 2, 30_000.0, 15_000, "parquet", lambda words: None),
+    ]
+    feeder = Feeder(supplies, [tmp_path, tmp_path], Pace((0.0,), (40_000.0,), 1000))
+    moments = {(stream, number): moment for moment, stream, number in feeder._schedule()}
+    last = [moments[stream, supply.files - 1] for stream, supply in enumerate(supplies)]
+    ends = [supply.files * supply.file_rows / share for supply, share in zip(supplies, (0.25, 0.75), strict=True)]
+    assert [round(moment * 40_000) for moment in last] == [round(end) for end in ends]
+
+
+def samples(taken_share: float, seconds: float = 20.0, rate: float = 1000.0) -> list[QueueSample]:
+    """A system that takes a share of the rate, in batches of a second."""
+    times = [0.25 * step for step in range(1, int(seconds * 4) + 1)]
+    return [QueueSample(at, int(at * rate), int(at * rate), int(int(at) * rate * taken_share), 1) for at in times]
+
+
+@pytest.mark.parametrize(("share", "sustained"), [(1.0, True), (0.99, True), (0.9, False), (0.5, False)])
+def test_a_growing_queue_is_not_sustained(share: float, sustained: bool) -> None:
+    verdict = judge(spec(), pace_of(spec()), samples(share), (), ())
+    assert verdict.sustained is sustained
+    assert verdict.reason.startswith("sustained: the queue" if sustained else "not sustained: the queue")
+    assert verdict.queue_slope == pytest.approx(1000.0 * (1 - share), abs=25)
+
+
+def test_latency_that_grows_is_not_sustained_even_where_the_queue_is_flat() -> None:
+    flat, growing = ([Latency(at, 1.0 + grow * at, 0.5, 1) for at in range(5, 20)] for grow in (0.0, 0.2))
+    assert judge(spec(), pace_of(spec()), samples(1.0), flat, ()).sustained
+    verdict = judge(spec(), pace_of(spec()), samples(1.0), growing, ())
+    assert not verdict.sustained
+    assert "latency grows by 200 ms a second" in verdict.reason
+    assert verdict.latency_slope == pytest.approx(0.2)
+
+
+def test_errors_and_too_few_samples_are_verdicts_too() -> None:
+    assert judge(spec(), pace_of(spec()), samples(1.0), (), ("boom\ntrace",)).reason == "not sustained: boom"
+    assert "too few samples" in judge(spec(), pace_of(spec()), samples(1.0)[:1], (), ()).reason
+
+
+def test_a_rate_that_falls_is_judged_by_time_not_by_rows() -> None:
+    changing = spec(1000.0, rates=((0.0, 1.0), (10.0, 0.25)))
+    pace = pace_of(changing)
+    seen = [
+        QueueSample(at, pace.due(at), pace.due(at), pace.due(max(0.0, at - 0.5)), 1)
+        for at in (0.25 * step for step in range(1, 81))
+    ]
+    assert judge(changing, pace, seen, (), ()).sustained
+
+
+def run_of(rate: float, limit: float) -> RunResult:
+    """A system that sustains what is at most its limit."""
+    good = rate <= limit
+    verdict = Verdict(good, "", 0.0 if good else rate - limit, None)
+    return RunResult(spec(rate), "", (), (), (), GeneratorProof(1, 1.0, 0.0), verdict, min(rate, limit), 0.0, 0)
+
+
+@pytest.mark.parametrize("limit", [900.0, 10_000.0, 99_000.0, 340_000.0])
+@pytest.mark.parametrize("start", [1_000.0, 100_000.0])
+def test_the_search_closes_in_on_the_limit(limit: float, start: float) -> None:
+    found = search("t", start, lambda rate: run_of(rate, limit), most_runs=20)
+    assert found.best is not None
+    assert limit / 1.12 <= found.best.spec.rate <= limit
+    assert len(found.runs) <= 16
+
+
+def test_the_search_ends_where_nothing_is_taken_at_all() -> None:
+    found = search("t", 1000.0, lambda rate: run_of(rate, 0.0))
+    assert (found.best, len(found.runs)) == (None, 1)
+
+
+def test_the_search_stops_at_the_most_runs() -> None:
+    assert len(search("t", 1.0, lambda rate: run_of(rate, 1e12), most_runs=4).runs) == 4
