@@ -47,6 +47,7 @@ def test_the_commands_are_these() -> None:
         "check",
         "bench scale",
         "bench joins",
+        "bench compare",
         "version",
     }
 

@@ -17,7 +17,7 @@ from millstream.bench.join_report import (
     join_targets,
 )
 from millstream.bench.report import ratio
-from millstream.bench.tables import NONE, _targets, _times
+from millstream.bench.tables import NONE, target_table, times_text
 from millstream.cli.output import count, table
 
 # The titles say what the short heads of the columns mean, so that the tables fit 80 characters.
@@ -34,7 +34,7 @@ def print_join_report(found: JoinMeasurements, console: Console) -> None:
     for part in (_throughput(found), *_phases(found), _sweep(found.sweep), _ways(found), _apart(found.apart)):
         if part is not None:
             console.print(part, "")
-    console.print(_targets(join_targets(found)))
+    console.print(target_table(join_targets(found)))
     for line in _notes(found):
         console.print(line)
 
@@ -50,7 +50,7 @@ def _throughput(found: JoinMeasurements) -> Any:
         for queries, result in sorted(found.ours.get(name, {}).items()):
             times = ratio(result.answered_rate, answered(plain, queries))
             rates = (count(result.answered_rate), _drained(result))
-            rows.append((name, "Millstream", queries, *rates, count(result.answer_rows), _times(times)))
+            rows.append((name, "Millstream", queries, *rates, count(result.answer_rows), times_text(times)))
     return table(columns, rows, columns[2:], THROUGHPUT) if rows else None
 
 
@@ -90,7 +90,7 @@ def _ways(found: JoinMeasurements) -> Any:
             two = cells.get((2, queries))
             times = ratio(result.answered_rate, two.answered_rate if two else None)
             rates = (count(result.answered_rate), _drained(result))
-            rows.append((name, ways, queries, *rates, _times(times)))
+            rows.append((name, ways, queries, *rates, times_text(times)))
     return table(columns, rows, columns[1:], WAYS) if rows else None
 
 

@@ -37,7 +37,7 @@ def print_report(found: Measurements, console: Console) -> None:
             console.print(part, "")
     if found.deployment is not None:
         console.print(_deployment(found.deployment), "")
-    console.print(_targets(targets(found)))
+    console.print(target_table(targets(found)))
     for line in _notes(found):
         console.print(line)
 
@@ -55,7 +55,7 @@ def _throughput(found: Measurements) -> Any:
             # A ratio counts only on the same input.
             same = cells is not found.sparse
             ratios = (ratio(best.input_rate, plain_one), ratio(best.overall_rate, plain_many))
-            shown = [_times(one if same else None) for one in ratios]
+            shown = [times_text(one if same else None) for one in ratios]
             rows.append((name, count(result.cell.dataset.density), queries, *rates, *shown))
     return table(columns, rows, columns[1:], THROUGHPUT)
 
@@ -109,7 +109,8 @@ def _deployment(found: DeployResult) -> Any:
     return table(columns, rows, columns, title)
 
 
-def _targets(found: Iterable[Target]) -> Any:
+def target_table(found: Iterable[Target]) -> Any:
+    """Each target beside what was measured, met or missed by how much."""
     columns = ("target", "wanted", "measured", "")
     rows = []
     for target in found:
@@ -155,7 +156,8 @@ def _notes(found: Measurements) -> list[Text]:
     return notes
 
 
-def _times(value: float | None) -> str:
+def times_text(value: float | None) -> str:
+    """A ratio for people."""
     return NONE if value is None else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 

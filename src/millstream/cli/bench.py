@@ -67,6 +67,29 @@ def joins(
     _run("millstream.bench.joins", out, quick, given, as_json)
 
 
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="The directory of the earlier results.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The directory of the later results.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The directory for a plot of the ratios.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What is different between two results, beyond the noise of both.
+
+    Several runs of one cell give the noise by their spread; a single run counts as 10 % to either side. Results of
+    different machines are shown, and not called different.
+
+    \b
+    Examples:
+    millstream bench compare results/monday results/tuesday
+    millstream bench compare before after --json
+    """
+    comparing = import_module("millstream.bench.reporting.comparing")
+    result = comparing.main(a, b, out, output.console(stderr=as_json))
+    if as_json:
+        output.print_json(result)
+
+
 def _run(module: str, out: Path, quick: bool, given: dict[str, Any], as_json: bool) -> None:
     # Loaded by name: benchmarks import much that no other command needs.
     bench = import_module(module)

@@ -1,0 +1,267 @@
+"""``millstream bench compare A B``: what is different between two suites, beyond their noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.text import Text
+
+from millstream.bench.driving.model import RunResult, Suite
+from millstream.bench.plot import MISSING
+from millstream.bench.report import ratio
+from millstream.bench.reporting import plots
+from millstream.bench.reporting.figures import deployment, latency
+from millstream.bench.reporting.outcomes import Cell, outcome_of
+from millstream.bench.reporting.storing import load
+from millstream.bench.tables import NONE, times_text
+from millstream.cli.output import count, table
+
+# A cell that was measured once has this band to either side: what runs of one cell differ by on a quiet machine.
+DEFAULT_BAND = 0.10
+# Several runs have the band of their spread, yet never less than this: a few can agree by chance.
+LEAST_BAND = 0.03
+PLOT = "ratios.svg"
+# Options that say where and how a suite was asked for, not what.
+NOT_MEASURED = ("command", "out")
+GIB = 1 << 30
+BANDS = (
+    f"noise: the range of the runs of a cell (at least ±{LEAST_BAND:.0%}), ±{DEFAULT_BAND:.0%} where there is only one; "
+    "a difference lies outside the noise of both"
+).replace("%", " %")
+
+Word = Literal["better", "worse", "same", "only in A", "only in B", "other machine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """What the runs of one cell gave: their median, and the range in which another run is no news."""
+
+    middle: float
+    low: float
+    high: float
+    runs: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Band:
+        """
+        >>> Band.of([100.0]), Band.of([90.0, 100.0, 120.0])
+        (Band(middle=100.0, low=90.0, high=110.0, runs=1), Band(middle=100.0, low=90.0, high=120.0, runs=3))
+        """
+        middle = float(median(values))
+        least = abs(middle) * (DEFAULT_BAND if len(values) == 1 else LEAST_BAND)
+        return cls(middle, min([*values, middle - least]), max([*values, middle + least]), len(values))
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A figure of a run; ``searched`` ones are of the runs that searches found, the others of single runs."""
+
+    name: str
+    unit: str
+    more_is_better: bool
+    searched: bool
+    of: Callable[[RunResult], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A metric of a cell in both suites. Only ``better`` and ``worse`` are differences."""
+
+    cell: Cell
+    metric: str
+    unit: str
+    a: Band | None
+    b: Band | None
+    verdict: Word
+
+    @property
+    def name(self) -> str:
+        cores = "core" if self.cell.cores == 1 else "cores"
+        density = f", density {count(self.cell.density)}" if self.cell.density else ""
+        words = f"{self.cell.workload}, {self.cell.system}, {count(self.cell.queries)} q"
+        return f"{words}{density}, {self.cell.cores} {cores}"
+
+    @property
+    def ratio(self) -> float | None:
+        """B by A; None where a side is missing or nothing."""
+        if self.a is None or self.b is None or not self.b.middle:
+            return None
+        return ratio(self.b.middle, self.a.middle)
+
+    @property
+    def ratio_range(self) -> tuple[float, float]:
+        """From the lowest of B by the highest of A to the opposite; only where there is a ratio."""
+        assert self.a is not None
+        assert self.b is not None
+        return self.b.low / self.a.high, self.b.high / self.a.low if self.a.low > 0 else float("inf")
+
+
+def _sustained(rate: Callable[[RunResult], float]) -> Callable[[RunResult], float]:
+    """A search that sustained no rate has found 0."""
+    return lambda run: rate(run) if run.verdict.sustained else 0.0
+
+
+def _event(name: str) -> Callable[[RunResult], float | None]:
+    return lambda run: getattr(latency(run), name, None)
+
+
+def _deployed(run: RunResult) -> float | None:
+    found = deployment(run)
+    return None if found is None else found.p99
+
+
+METRICS = (
+    Metric("sustainable input", "rows/s", True, True, _sustained(lambda run: run.taken_rate)),
+    Metric("sustainable overall", "rows/s", True, True, _sustained(lambda run: run.overall_rate)),
+    Metric("event-time latency p50", "s", False, False, _event("p50")),
+    Metric("event-time latency p99", "s", False, False, _event("p99")),
+    Metric("deployment p99", "s", False, False, _deployed),
+)
+
+
+def compare(a: Suite, b: Suite) -> list[Difference]:
+    """Every metric of every cell. On another machine nothing is called a difference."""
+    same_machine = not machine_differences(a, b)
+    found = []
+    for metric in METRICS:
+        sides = _values(a, metric), _values(b, metric)
+        for cell in sorted({*sides[0], *sides[1]}):
+            left, right = (Band.of(side[cell]) if cell in side else None for side in sides)
+            verdict: Word = _verdict(left, right, metric) if same_machine else "other machine"
+            found.append(Difference(cell, metric.name, metric.unit, left, right, verdict))
+    # A stable sort: metrics keep their order within a cell.
+    return sorted(found, key=lambda one: one.cell)
+
+
+def machine_differences(a: Suite, b: Suite) -> list[str]:
+    """Empty where both ran on machines that are alike."""
+    names = {"processor": "processor", "cores": "cores", "memory_bytes": "memory in GiB"}
+    left, right = (_hardware(suite.machine) for suite in (a, b))
+    return [f"{names[key]}: {left[key]} and {right[key]}" for key in names if left[key] != right[key]]
+
+
+def notes(a: Suite, b: Suite) -> list[str]:
+    """What a reader must know beside the figures."""
+    found = [f"the machines differ ({words}): no figure is called a difference" for words in machine_differences(a, b)]
+    for name, suite in (("A", a), ("B", b)):
+        load, cores = suite.machine.get("load"), suite.machine.get("cores")
+        if isinstance(load, int | float) and isinstance(cores, int) and load > cores / 2:
+            found.append(f"the machine of {name} was busy (load {load:.1f}): do not trust its figures")
+    versions = [one.machine.get("versions") or {} for one in (a, b)]
+    found += [f"version of {words}" for words in _changed(*versions)]
+    found += [f"option {words}" for words in _changed(a.options, b.options)]
+    return found
+
+
+def print_comparison(a: Suite, b: Suite, differences: Sequence[Difference], console: Console) -> None:
+    """One line for each metric of each cell, then what else to know."""
+    columns = ("workload", "system", "queries", "metric", "A", "B", "B/A", "noise", "verdict")
+    rows = []
+    for one in differences:
+        cell = (one.cell.workload, one.cell.system, count(one.cell.queries), one.metric)
+        rows.append((*cell, _shown(one.a, one.unit), _shown(one.b, one.unit), *_ratio(one), _coloured(one.verdict)))
+    title = f"A: {a.name}, B: {b.name}"
+    console.print(table(columns, rows, ("queries", "A", "B", "B/A", "noise"), title))
+    console.print(Text(BANDS, style="dim"))
+    for note in notes(a, b):
+        console.print(Text(note, style="yellow"))
+
+
+def main(before: Path, after: Path, out: Path | None, console: Console) -> dict[str, Any]:
+    """Compare two directories, print it, keep the plot where ``out`` is given; the result is what JSON shows."""
+    a, b = load(before), load(after)
+    found = compare(a, b)
+    print_comparison(a, b, found, console)
+    plot = None if out is None else _plot(found, out, console)
+    return {
+        "a": str(before),
+        "b": str(after),
+        "same_machine": not machine_differences(a, b),
+        "notes": notes(a, b),
+        "differences": [as_json(one) for one in found],
+        "plot": plot,
+    }
+
+
+def as_json(one: Difference) -> dict[str, Any]:
+    low, high = one.ratio_range if one.ratio is not None else (None, None)
+    names = ("cell", "metric", "unit", "a", "b", "verdict")
+    return {name: getattr(one, name) for name in names} | {"ratio": one.ratio, "ratio_low": low, "ratio_high": high}
+
+
+def _plot(found: Sequence[Difference], out: Path, console: Console) -> str | None:
+    out.mkdir(parents=True, exist_ok=True)
+    if not any(one.ratio is not None for one in found):
+        console.print("no plot: nothing is in both", markup=False)
+        return None
+    if not plots.ratios(found, out / PLOT):
+        console.print(MISSING, markup=False)
+        return None
+    console.print(f"kept in {out / PLOT}", markup=False, soft_wrap=True)
+    return str(out / PLOT)
+
+
+def _values(suite: Suite, metric: Metric) -> dict[Cell, list[float]]:
+    found: dict[Cell, list[float]] = {}
+    for run in _runs(suite, metric.searched):
+        value = metric.of(run)
+        if value is not None:
+            found.setdefault(Cell.of(run.spec), []).append(value)
+    return found
+
+
+def _runs(suite: Suite, searched: bool) -> Iterator[RunResult]:
+    """The results of searches, or the single runs: the rates of the latter are asked, not found."""
+    if searched:
+        yield from (one.run for search in suite.searches if (one := outcome_of(search)) is not None)
+    else:
+        yield from suite.runs
+
+
+def _verdict(a: Band | None, b: Band | None, metric: Metric) -> Word:
+    if a is None:
+        return "only in B"
+    if b is None:
+        return "only in A"
+    if a.holds(b.middle) or b.holds(a.middle):
+        return "same"
+    return "better" if (b.middle > a.middle) == metric.more_is_better else "worse"
+
+
+def _hardware(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Memory in whole GiB: systems keep a little for themselves, and not always the same."""
+    memory = machine.get("memory_bytes")
+    rounded = round(memory / GIB) if isinstance(memory, int | float) else memory
+    return {"processor": machine.get("processor"), "cores": machine.get("cores"), "memory_bytes": rounded}
+
+
+def _changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    for name in dict.fromkeys([*a, *b]):
+        if name not in NOT_MEASURED and a.get(name) != b.get(name):
+            yield f"{name}: {a.get(name, NONE)} and {b.get(name, NONE)}"
+
+
+def _shown(band: Band | None, unit: str) -> str:
+    if band is None:
+        return NONE
+    return f"{band.middle:.3f} s" if unit == "s" else count(band.middle)
+
+
+def _ratio(one: Difference) -> tuple[str, str]:
+    if one.ratio is None:
+        return NONE, NONE
+    low, high = one.ratio_range
+    return times_text(one.ratio), f"{times_text(low)} to {times_text(high)}"
+
+
+def _coloured(verdict: Word) -> Text:
+    styles = {"better": "green", "worse": "bold red", "same": ""}
+    return Text(verdict, style=styles.get(verdict, "dim"))

@@ -1,0 +1,382 @@
+"""The plots of a suite. Each function writes one file, SVG or PNG by its name; False where there was nothing to draw,
+or matplotlib is not there to draw it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from millstream.bench.driving.model import RunResult
+from millstream.bench.reporting import figures
+from millstream.bench.reporting.figures import most_queries, warm_up_end
+from millstream.bench.reporting.outcomes import Cell
+from millstream.cli.output import count
+
+if TYPE_CHECKING:
+    from millstream.bench.reporting.comparing import Difference
+
+# Text, axes and grids; the page puts its own colour of text in its place, light or dark.
+INK = "#24292f"
+# Colours that the colour-blind can tell apart and that show on white and on black; a system has its own everywhere.
+COLOURS = {
+    "millstream": "#0072b2",
+    "millstream-dataframe": "#56b4e9",
+    "spark": "#d55e00",
+    "spark-merged": "#e69f00",
+    "flink": "#cc79a7",
+}
+OTHER_COLOURS = ("#009e73", "#8c6bb1", "#7a8b00", "#b15928", "#5f6b73")
+PHASE_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#8c6bb1", "#7a8b00", "#5f6b73")
+MARKERS = "osD^vP"
+DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1)))
+VERDICT_COLOURS = {"better": "#009e73", "worse": "#d55e00"}
+
+# Inches; a panel stays readable at half the width of a page.
+PANEL_WIDTH, PANEL_HEIGHT = 5.2, 3.4
+LINE_HEIGHT = 0.34
+PNG_DPI = 160
+# A logarithmic axis that spans less is almost linear, and has even ticks.
+EVEN_TICKS_BELOW = 8
+
+STYLE = {
+    # Text stays text: small files that can be searched.
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.18,
+    "grid.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+}
+
+
+def throughput(runs: Sequence[RunResult], path: Path) -> bool:
+    """Rows a second against the number of queries, input and overall, a line for each system."""
+    kept = [run for run in runs if run.taken_rate > 0 and most_queries(run.spec) > 0]
+
+    def paint(left: Any, right: Any) -> None:
+        for some, name, look in _series(kept, "queries"):
+            queries = [most_queries(run.spec) for run in some]
+            left.plot(queries, [run.taken_rate for run in some], **look, label=name)
+            right.plot(queries, [run.overall_rate for run in some], **look, label=name)
+        for axes, title in ((left, "Input rows/s"), (right, "Overall rows/s (once for each query)")):
+            axes.set(title=title, xlabel="concurrent queries", xscale="log", yscale="log")
+            _ticks_at(axes.xaxis, sorted({most_queries(run.spec) for run in kept}))
+            _log_ticks(axes.yaxis, count)
+            axes.legend()
+
+    return bool(kept) and _drawn(path, paint, columns=2)
+
+
+def latency(runs: Sequence[RunResult], path: Path) -> bool:
+    """Event-time latency over time, median and p99, and its distribution from p40 to p99."""
+    kept = [run for run in runs if figures.cdf(run)]
+
+    def paint(left: Any, right: Any) -> None:
+        for run, name, look in _looks(kept):
+            steps = figures.latency_over_time(run)
+            times = [at for at, _ in steps]
+            left.plot(times, [one.p50 for _, one in steps], **look, label=name)
+            left.plot(times, [one.p99 for _, one in steps], color=look["color"], linestyle=":", linewidth=1.2)
+            points = figures.cdf(run)
+            right.plot([value for value, _ in points], [percent for _, percent in points], **look, label=name)
+        _shade_warm_up(left, kept)
+        left.set(title="Event-time latency: p50, p99 dotted", xlabel="seconds of the run", ylabel="s")
+        right.set(title="Distribution after the warm-up", xlabel="event-time latency, s", ylabel="% of answers")
+        _from_zero(left)
+        right.legend()
+
+    return bool(kept) and _drawn(path, paint, columns=2)
+
+
+def rates(runs: Sequence[RunResult], path: Path) -> bool:
+    """Rows a second over time, input and overall."""
+    kept = [run for run in runs if any(rate.input > 0 for rate in figures.rates(run))]
+
+    def paint(left: Any, right: Any) -> None:
+        for run, name, look in _looks(kept):
+            steps = figures.rates(run)
+            left.plot([one.at for one in steps], [one.input for one in steps], **look, label=name)
+            right.plot([one.at for one in steps], [one.overall for one in steps], **look, label=name)
+        for axes, title in ((left, "Input rows/s"), (right, "Overall rows/s")):
+            _shade_warm_up(axes, kept)
+            axes.set(title=title, xlabel="seconds of the run", yscale="log")
+            _log_ticks(axes.yaxis, count)
+        left.legend()
+
+    return bool(kept) and _drawn(path, paint, columns=2)
+
+
+def deployment(runs: Sequence[RunResult], path: Path) -> bool:
+    """Latency of creates and deletes over time: until acknowledged, and until in effect; the longest of each step."""
+    kept = [run for run in runs if run.deployments]
+
+    def paint(left: Any, right: Any) -> None:
+        panels: tuple[tuple[Any, figures.DeploymentKind, str], ...] = (
+            (left, "acknowledged", "Deployment until acknowledged"),
+            (right, "effective", "Deployment until in effect"),
+        )
+        for axes, until, title in panels:
+            for run, name, look in _looks(kept):
+                steps = figures.deployment_over_time(run, until)
+                times = [at for at, _ in steps]
+                axes.plot(times, [one.p50 for _, one in steps], **look, label=name)
+                axes.plot(times, [one.most for _, one in steps], color=look["color"], linestyle=":", linewidth=1.2)
+            _shade_warm_up(axes, kept)
+            axes.set(title=f"{title}: p50, max dotted", xlabel="seconds of the run", ylabel="s")
+            _from_zero(axes)
+        left.legend()
+
+    return bool(kept) and _drawn(path, paint, columns=2)
+
+
+def fluctuation(run: RunResult, path: Path) -> bool:
+    """The number of queries over time, and beneath it latency and throughput (AStream's figure 16)."""
+    speeds, steps = figures.rates(run), figures.latency_over_time(run)
+
+    def paint(top: Any, middle: Any, bottom: Any) -> None:
+        colour = colour_of(run.spec.system)
+        times = [sample.at for sample in run.queue]
+        top.step(times, [sample.queries for sample in run.queue], where="post", color=INK)
+        top.set(title=f"{run.spec.workload}, {run.spec.system}", ylabel="queries")
+        middle.plot([at for at, _ in steps], [one.p50 for _, one in steps], color=colour, label="p50")
+        middle.plot([at for at, _ in steps], [one.p99 for _, one in steps], color=colour, linestyle=":", label="p99")
+        middle.set(ylabel="latency, s")
+        bottom.plot([one.at for one in speeds], [one.input for one in speeds], color=colour, label="input")
+        bottom.plot([s.at for s in speeds], [s.overall for s in speeds], color=colour, linestyle="--", label="overall")
+        bottom.set(ylabel="rows/s", xlabel="seconds of the run", yscale="log")
+        _log_ticks(bottom.yaxis, count)
+        for axes in (top, middle):
+            axes.set_ylim(bottom=0)
+        for axes in (top, middle, bottom):
+            axes.set_xlim(0, run.spec.seconds)
+            _shade_warm_up(axes, [run])
+        for axes in (middle, bottom):
+            axes.legend(loc="upper right", ncols=2)
+
+    return any(one.input > 0 for one in speeds) and _drawn(path, paint, rows=3, width=1.6 * PANEL_WIDTH, height=0.55 * PANEL_HEIGHT)
+
+
+def sharing(runs: Sequence[RunResult], path: Path) -> bool:
+    """Shares of time by component against the number of queries, stacked (AStream's figure 18)."""
+    kept = sorted((run for run in runs if sum(run.phases.values()) > 0), key=lambda run: most_queries(run.spec))
+
+    def paint(axes: Any) -> None:
+        bars = [{name: 100 * spent / sum(run.phases.values()) for name, spent in run.phases.items()} for run in kept]
+        below = [0.0] * len(kept)
+        for name, colour in _phases(kept):
+            parts = [bar.get(name, 0.0) for bar in bars]
+            axes.bar(range(len(kept)), parts, bottom=below, color=colour, label=name, width=0.7)
+            below = [low + part for low, part in zip(below, parts, strict=True)]
+        axes.set_xticks(range(len(kept)), [count(most_queries(run.spec)) for run in kept])
+        axes.set(title="Time by component", xlabel="concurrent queries", ylabel="% of processing time", ylim=(0, 100))
+        axes.grid(visible=False, axis="x")
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), reverse=True)
+
+    return bool(kept) and _drawn(path, paint, width=1.4 * PANEL_WIDTH)
+
+
+def breakdown(runs: Sequence[RunResult], path: Path) -> bool:
+    """Core time by component for each million rows, a bar for each run."""
+    kept = [run for run in runs if sum(run.phases.values()) > 0 and run.queue and run.queue[-1].taken > 0]
+
+    def paint(axes: Any) -> None:
+        ends = [0.0] * len(kept)
+        for name, colour in _phases(kept):
+            parts = [run.phases.get(name, 0.0) * 1e9 / run.queue[-1].taken for run in kept]
+            axes.barh(range(len(kept)), parts, left=ends, color=colour, label=name, height=0.7)
+            ends = [end + part for end, part in zip(ends, parts, strict=True)]
+        axes.set_yticks(range(len(kept)), [name for _, name, _ in _looks(kept)])
+        axes.invert_yaxis()
+        axes.set(title="Core time for each million rows", xlabel="ms, added over tasks")
+        axes.grid(visible=False, axis="y")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+    height = max(PANEL_HEIGHT, 1.4 + LINE_HEIGHT * len(kept))
+    return bool(kept) and _drawn(path, paint, width=1.6 * PANEL_WIDTH, height=height)
+
+
+def cores(runs: Sequence[RunResult], path: Path) -> bool:
+    """Input rows a second against the number of cores, beside what twice the cores would give at best."""
+    kept = [run for run in runs if run.taken_rate > 0]
+
+    def paint(axes: Any) -> None:
+        for some, name, look in _series(kept, "cores"):
+            numbers = [run.spec.cores for run in some]
+            axes.plot(numbers, [run.taken_rate for run in some], **look, label=name)
+            each = some[0].taken_rate / numbers[0]
+            axes.plot(numbers, [each * n for n in numbers], color=look["color"], linestyle=":", linewidth=1.2)
+        axes.set(title="Input rows/s by cores (dotted: in proportion)", xlabel="cores", ylabel="rows/s")
+        axes.set_xticks(sorted({run.spec.cores for run in kept}))
+        _from_zero(axes)
+        axes.yaxis.set_major_formatter(lambda value, _: count(value))
+        axes.legend()
+
+    return bool(kept) and _drawn(path, paint)
+
+
+def queue(runs: Sequence[RunResult], path: Path) -> bool:
+    """Rows that waited over time for each rate tried; dashed is the slope on which the verdict rests."""
+    kept = [run for run in runs if run.queue]
+
+    def paint(axes: Any) -> None:
+        for number, run in enumerate(sorted(kept, key=lambda one: -one.spec.rate)):
+            colour = PHASE_COLOURS[number % len(PHASE_COLOURS)]
+            word = "sustained" if run.verdict.sustained else "not sustained"
+            times, waiting = [s.at for s in run.queue], [s.due - s.taken for s in run.queue]
+            axes.plot(times, waiting, color=colour, linewidth=1.2, label=f"{count(run.spec.rate)} rows/s: {word}")
+            ends = _slope(run)
+            axes.plot([at for at, _ in ends], [rows for _, rows in ends], color=colour, linestyle="--")
+        _shade_warm_up(axes, kept)
+        axes.set(title="Rows that wait (dashed: slope)", xlabel="seconds of the run", ylabel="rows")
+        axes.yaxis.set_major_formatter(lambda value, _: count(value))
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+    return bool(kept) and _drawn(path, paint, width=1.5 * PANEL_WIDTH)
+
+
+def ratios(differences: Iterable[Difference], path: Path) -> bool:
+    """The second of two suites by the first, with the range that the noise of both allows."""
+    kept = [one for one in differences if one.ratio is not None]
+
+    def paint(axes: Any) -> None:
+        for line, one in enumerate(kept):
+            colour = VERDICT_COLOURS.get(one.verdict, INK)
+            low, high = one.ratio_range
+            axes.plot([low, high], [line, line], color=colour, linewidth=3, alpha=0.4, solid_capstyle="butt")
+            axes.plot([one.ratio], [line], "o", color=colour)
+        axes.axvline(1.0, color=INK, linewidth=1)
+        axes.set_yticks(range(len(kept)), [f"{one.name}: {one.metric}" for one in kept])
+        axes.invert_yaxis()
+        axes.set(title="B against A, with the noise of both", xlabel="ratio", xscale="log")
+        _log_ticks(axes.xaxis, lambda value: f"{value:g}")
+
+    height = 1.2 + LINE_HEIGHT * max(2, len(kept))
+    return bool(kept) and _drawn(path, paint, width=1.8 * PANEL_WIDTH, height=height)
+
+
+def colour_of(system: str) -> str:
+    """The same for a name in every plot, also for names that are not known here."""
+    return COLOURS.get(system) or OTHER_COLOURS[crc32(system.encode()) % len(OTHER_COLOURS)]
+
+
+def _drawn(
+    path: Path,
+    paint: Callable[..., None],
+    rows: int = 1,
+    columns: int = 1,
+    width: float = PANEL_WIDTH,
+    height: float = PANEL_HEIGHT,
+) -> bool:
+    """Paint panels of this size and write them."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    svg = path.suffix == ".svg"
+    # The salt and the missing date: the same results give the same file.
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": path.stem}):
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        paint(*figure.subplots(rows, columns, squeeze=False, sharex=rows > 1).flat)
+        figure.savefig(path, dpi=PNG_DPI, transparent=svg, metadata={"Date": None} if svg else None)
+    return True
+
+
+def _series(runs: Iterable[RunResult], along: str) -> list[tuple[list[RunResult], str, dict[str, Any]]]:
+    """Runs that differ only ``along`` the axis, in its order, with a name and a look for their line."""
+    lines: dict[tuple[Any, ...], list[RunResult]] = {}
+    for run in runs:
+        cell = Cell.of(run.spec)
+        key = (cell.system, *(getattr(cell, part) for part in PARTS if part != along))
+        lines.setdefault(key, []).append(run)
+    found = [sorted(line, key=lambda run: int(getattr(Cell.of(run.spec), along))) for line in lines.values()]
+    looks = _looks([line[0] for line in found], along)
+    return [(line, name, look | {"marker": _marker(run)}) for line, (run, name, look) in zip(found, looks, strict=True)]
+
+
+def _looks(runs: Sequence[RunResult], but: str = "") -> list[tuple[RunResult, str, dict[str, Any]]]:
+    """A name and a look for each run: its system, and what else tells them apart; several of a system are dashed."""
+    cells = [Cell.of(run.spec) for run in runs]
+    parts = [part for part in PARTS if part != but and len({getattr(cell, part) for cell in cells}) > 1]
+    names = [", ".join([cell.system, *(PARTS[part](cell) for part in parts)]) for cell in cells]
+    if len(set(names)) < len(names):
+        names = [f"{name}, {count(run.spec.rate)} rows/s" for name, run in zip(names, runs, strict=True)]
+    seen: dict[str, int] = {}
+    found = []
+    for run, name in zip(runs, names, strict=True):
+        number = seen[run.spec.system] = seen.get(run.spec.system, -1) + 1
+        look = {"color": colour_of(run.spec.system), "linestyle": DASHES[number % len(DASHES)]}
+        found.append((run, name, look))
+    return found
+
+
+# What tells the runs of a system apart, and how it is said.
+PARTS: dict[str, Callable[[Cell], str]] = {
+    "queries": lambda cell: "1 query" if cell.queries == 1 else f"{count(cell.queries)} queries",
+    "density": lambda cell: f"density {count(cell.density)}" if cell.density else "density of the rate",
+    "cores": lambda cell: "1 core" if cell.cores == 1 else f"{cell.cores} cores",
+}
+
+
+def _marker(run: RunResult) -> str:
+    names = [*COLOURS, run.spec.system]
+    return MARKERS[names.index(run.spec.system) % len(MARKERS)]
+
+
+def _phases(runs: Iterable[RunResult]) -> list[tuple[str, str]]:
+    """The components of all runs, each with its colour; after the last colour they begin again."""
+    names = list(dict.fromkeys(name for run in runs for name in run.phases))
+    return [(name, PHASE_COLOURS[number % len(PHASE_COLOURS)]) for number, name in enumerate(names)]
+
+
+def _slope(run: RunResult) -> list[tuple[float, float]]:
+    """The ends of the line with the verdict's slope through the middle of the samples after the warm-up."""
+    counted = [sample for sample in run.queue if sample.at >= warm_up_end(run.spec)]
+    if not counted:
+        return []
+    middle = sum(sample.at for sample in counted) / len(counted)
+    level = sum(sample.due - sample.taken for sample in counted) / len(counted)
+    return [(at, level + run.verdict.queue_slope * (at - middle)) for at in (counted[0].at, counted[-1].at)]
+
+
+def _shade_warm_up(axes: Any, runs: Sequence[RunResult]) -> None:
+    axes.axvspan(0, max(warm_up_end(run.spec) for run in runs), color=INK, alpha=0.06, linewidth=0)
+
+
+def _from_zero(axes: Any) -> None:
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+
+
+def _ticks_at(axis: Any, numbers: Sequence[int]) -> None:
+    """Ticks of a logarithmic axis where the points are."""
+    axis.set_ticks(numbers, [count(number) for number in numbers])
+    axis.set_ticks([], minor=True)
+
+
+def _log_ticks(axis: Any, words: Callable[[float], str]) -> None:
+    """Ticks of a logarithmic axis: at 1, 2 and 5 of each decade, and evenly where there is not even one of these."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high / low > EVEN_TICKS_BELOW else MaxNLocator(6))
+    axis.set_major_formatter(lambda value, _: words(value))
+    axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,135 @@
+"""The page: whole, escaped, and with everything on it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tests.bench.reporting.suites import SQL, result, sweep
+
+from millstream.bench.driving.model import Suite
+from millstream.bench.reporting.markup import VOID
+from millstream.bench.reporting.page import write_page
+
+
+class Reader(HTMLParser):
+    """Collects text, names and links, and fails at a tag that is closed by another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.ids: list[str] = []
+        self.references: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("href", "xlink:href", "src"):
+                self.references.append(value or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_page(sweep(), tmp_path_factory.mktemp("page")).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def reader(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    return reader
+
+
+def test_every_tag_is_closed(reader: Reader) -> None:
+    assert reader.open == []
+    assert "svg" in reader.tags
+
+
+def test_the_page_needs_nothing_else(reader: Reader, page: str) -> None:
+    assert not reader.tags & {"script", "link", "img", "iframe", "object"}
+    assert all(reference.startswith("#") for reference in reader.references)
+    assert {reference[1:] for reference in reader.references} <= set(reader.ids)
+    assert not re.findall(r"@import|url\((?!#)", page)
+
+
+def test_names_are_unique_over_all_drawings(reader: Reader, page: str) -> None:
+    assert len(reader.ids) == len(set(reader.ids))
+    assert set(re.findall(r"url\(#([^)]*)\)", page)) <= set(reader.ids)
+
+
+def test_text_is_escaped(reader: Reader, page: str) -> None:
+    text = "".join(reader.text)
+    for shown in ("A <b>suite</b>", SQL, "<script>alert('x')</script> & more", "setting <x>", "astream-sc1 <100>"):
+        assert shown in text
+        assert escape(shown) in page
+        assert shown not in page
+    assert "b" not in reader.tags
+
+
+def test_what_a_reader_looks_for_is_there(reader: Reader) -> None:
+    text = " ".join("".join(reader.text).split())
+    for words in (
+        "1 of 3 figures to reach were reached",
+        "1,240 ×",
+        "missed by 50 %",
+        "not measured",
+        "flink: not there",
+        "astream-sc2",
+        "highest sustained of 2 rates",
+        "none of 1 rate sustained",
+        "the queue grew all the time",
+        "At 10 rows/s the queue grew by +5 rows/s",
+        "fast enough",
+        "8.0 GiB",
+        "millstream bench run --quick > 'log'",
+        "deployment, acknowledged",
+    ):
+        assert words in text
+
+
+def test_claims_come_before_results(page: str) -> None:
+    assert page.index("figures to reach") < page.index('id="results"') < page.index('id="workload-astream-sc1"')
+
+
+def test_drawings_take_the_colour_of_the_page(page: str, tmp_path: Path) -> None:
+    assert "currentColor" in page
+    assert "#24292f" not in page
+    write_page(sweep(), tmp_path)
+    names = {path.name for path in (tmp_path / "plots").iterdir()}
+    assert {"astream-sc1-throughput.svg", "astream-sc1-sharing-millstream.svg", "astream-sc1-queue-1.svg"} <= names
+    assert {"astream-sc2-fluctuation-1.svg", "astream-sc2-deployment.svg", "astream-sc2-breakdown.svg"} <= names
+
+
+def test_profiles_are_linked_within_the_report_only(tmp_path: Path) -> None:
+    run = replace(result(), profiles=("profiles/driver.svg", "javascript:alert(1)", "../../etc/passwd", "/etc/passwd"))
+    reader = Reader()
+    reader.feed(write_page(Suite("s", {}, {}, runs=(run,)), tmp_path).read_text(encoding="utf-8"))
+    assert [one for one in reader.references if not one.startswith("#")] == ["profiles/driver.svg"]
+
+
+def test_an_empty_suite_has_a_page(tmp_path: Path) -> None:
+    reader = Reader()
+    reader.feed(write_page(Suite("nothing", {}, {}), tmp_path).read_text(encoding="utf-8"))
+    assert reader.open == []
+    assert "Nothing was measured." in reader.text

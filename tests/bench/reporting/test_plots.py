@@ -1,0 +1,114 @@
+"""Every plot: a valid drawing with the words it should have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from tests.bench.reporting.suites import MACHINE, deployed, queries, result, sweep
+
+from millstream.bench.driving.model import Search, Suite
+from millstream.bench.reporting import plots
+from millstream.bench.reporting.comparing import compare
+from millstream.bench.reporting.outcomes import all_runs
+
+SVG = "{http://www.w3.org/2000/svg}"
+RUNS = [search.best for search in sweep().searches if search.best]
+CHANGING = sweep().runs[0]
+BY_CORES = [result(rate=1000.0 * n, cores=n) for n in (1, 2, 4)]
+
+
+def differences() -> list[object]:
+    def suite(rate: float) -> Suite:
+        return Suite("s", MACHINE, {}, (Search("t", (result(rate=rate),)),))
+
+    return [*compare(suite(1000.0), suite(2000.0))]
+
+
+def texts(path: Path) -> str:
+    root = ElementTree.parse(path).getroot()
+    assert root.tag == f"{SVG}svg"
+    assert list(root.iter(f"{SVG}path"))
+    return "\n".join("".join(node.itertext()) for node in root.iter(f"{SVG}text"))
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda p: plots.throughput(RUNS, p), ["concurrent queries", "millstream", "spark", "100", "Overall rows/s"]),
+        (lambda p: plots.latency(RUNS, p), ["millstream, 1 query", "millstream, 100 queries", "% of answers"]),
+        (lambda p: plots.rates(RUNS, p), ["Input rows/s", "Overall rows/s", "millstream, 10 queries"]),
+        (lambda p: plots.deployment([CHANGING], p), ["Deployment until acknowledged", "until in effect", "millstream"]),
+        (lambda p: plots.fluctuation(CHANGING, p), ["astream-sc2, millstream", "queries", "latency, s", "overall"]),
+        (lambda p: plots.sharing(RUNS, p), ["read", "aggregate", "% of processing time", "100"]),
+        (lambda p: plots.breakdown(RUNS, p), ["read", "aggregate", "spark, 10 queries", "ms, added over tasks"]),
+        (lambda p: plots.cores(BY_CORES, p), ["cores", "millstream", "4"]),
+        (lambda p: plots.queue(sweep().searches[0].runs, p), ["8000 rows/s: not sustained", "3999 rows/s: sustained"]),
+        (lambda p: plots.ratios(differences(), p), ["ratio", "astream-sc1, millstream, 10 q", "sustainable input"]),
+    ],
+    ids=["throughput", "latency", "rates", "deployment", "fluctuation", "sharing", "breakdown", "cores", "queue", "ratios"],
+)
+def test_a_plot_is_drawn(tmp_path: Path, draw: Callable[[Path], bool], words: list[str]) -> None:
+    assert draw(tmp_path / "a.svg")
+    found = texts(tmp_path / "a.svg")
+    for word in words:
+        assert word in found
+    assert draw(tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_results_give_the_same_file(tmp_path: Path) -> None:
+    (tmp_path / "again").mkdir()
+    for folder in (tmp_path, tmp_path / "again"):
+        plots.throughput(RUNS, folder / "a.svg")
+    assert (tmp_path / "a.svg").read_text() == (tmp_path / "again" / "a.svg").read_text()
+
+
+def test_without_results_nothing_is_drawn(tmp_path: Path) -> None:
+    empty = replace(result(latencies=(), phases={}, taken=0.0), queue=())
+    path = tmp_path / "a.svg"
+    several = (plots.throughput, plots.latency, plots.rates, plots.deployment, plots.sharing, plots.breakdown, plots.cores)
+    assert not any(draw([empty], path) for draw in (*several, plots.queue))
+    assert not any(draw([], path) for draw in (*several, plots.queue))
+    assert not plots.fluctuation(empty, path)
+    assert not plots.ratios([], path)
+    assert not path.exists()
+
+
+def test_the_slope_of_the_verdict_goes_through_the_samples() -> None:
+    """A queue that grows by 500 rows a second: the line is the queue."""
+    run = result(rate=1000.0, sustained=False)
+    assert plots._slope(run) == [(10.0, pytest.approx(5000.0)), (40.0, pytest.approx(20000.0))]
+
+
+def test_a_system_has_one_colour() -> None:
+    names = {run.spec.system for run in all_runs(sweep())} | {"spark-merged", "flink"}
+    assert len({plots.colour_of(name) for name in names}) == len(names)
+    assert plots.colour_of("another") == plots.colour_of("another")
+
+
+def test_lines_are_told_apart_by_what_differs() -> None:
+    names = [name for _, name, _ in plots._looks([result(density=100_000), result(), result(system="spark")])]
+    assert names == ["millstream, density 100.0k", "millstream, density 1.00M", "spark, density 1.00M"]
+    same = [name for _, name, _ in plots._looks([result(rate=100.0), result(rate=200.0)])]
+    assert same == ["millstream, 100 rows/s", "millstream, 200 rows/s"]
+
+
+def test_a_density_is_a_line_of_its_own() -> None:
+    runs = [result(initial=queries(n), density=d) for n in (10, 1) for d in (100_000, 1_000_000)]
+    lines = [[len(run.spec.initial) for run in line] for line, _, _ in plots._series(runs, "queries")]
+    assert lines == [[1, 10], [1, 10]]
+
+
+def test_a_dollar_is_no_formula(tmp_path: Path) -> None:
+    assert plots.latency([result(system="a $x^2$ b")], tmp_path / "a.svg")
+    assert "a $x^2$ b" in texts(tmp_path / "a.svg")
+
+
+def test_deployments_that_never_took_effect(tmp_path: Path) -> None:
+    never = tuple(replace(one, effective=None) for one in deployed(0.1))
+    assert plots.deployment([result(deployments=never)], tmp_path / "a.svg")
+    assert "millstream" in texts(tmp_path / "a.svg")
