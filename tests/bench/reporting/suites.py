@@ -23,7 +23,7 @@ from millstream.bench.driving.model import (
 from millstream.bench.machine import Machine
 
 MACHINE = asdict(Machine("a processor", 2, 8 << 30, "a system", 0.1, {"python": "3.11", "pyspark": "4.3"}))
-SQL = "SELECT key, SUM(field1) FROM tuples WHERE field2 < 3 AND note = \"<b>'x'\" GROUP BY key, window(time, '1 second')"
+SQL = "SELECT key, SUM(field1) FROM tuples WHERE field2 < 3 AND note = \"<b>'x'\" GROUP BY key, window(t, '1 second')"
 STREAM = StreamSpec("tuples", {"source": "astream", "keys": "1000"}, "key BIGINT, time TIMESTAMP")
 SECONDS = 40.0
 

@@ -65,9 +65,9 @@ def without_spec(path: Path) -> None:
     ("damage", "message"),
     [
         (lambda suite, run: suite.unlink(), "there are no results of a benchmark"),
-        (lambda suite, run: cut(suite), "suite.json is not JSON, or cut short"),
-        (lambda suite, run: cut(run), "10q.json is not JSON, or cut short"),
-        (lambda suite, run: run.write_bytes(b"\xff\xfe\x00"), "is not JSON, or cut short"),
+        (lambda suite, run: cut(suite), "suite.json is no JSON, or cut short"),
+        (lambda suite, run: cut(run), "10q.json is no JSON, or cut short"),
+        (lambda suite, run: run.write_bytes(b"\xff\xfe\x00"), "is no JSON, or cut short"),
         (lambda suite, run: run.unlink(), "cannot read"),
         (lambda suite, run: suite.write_text("[1, 2]"), "is not a result of this benchmark"),
         (lambda suite, run: broken(suite, format="else"), "is not a result of this benchmark"),

@@ -30,8 +30,8 @@ PLOT = "ratios.svg"
 NOT_MEASURED = ("command", "out")
 GIB = 1 << 30
 BANDS = (
-    f"noise: the range of the runs of a cell (at least ±{LEAST_BAND:.0%}), ±{DEFAULT_BAND:.0%} where there is only one; "
-    "a difference lies outside the noise of both"
+    f"noise: the range of the runs of a cell (at least ±{LEAST_BAND:.0%}), ±{DEFAULT_BAND:.0%} where there is only one;"
+    " a difference lies outside the noise of both"
 ).replace("%", " %")
 
 Word = Literal["better", "worse", "same", "only in A", "only in B", "other machine"]

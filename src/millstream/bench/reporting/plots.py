@@ -171,7 +171,8 @@ def fluctuation(run: RunResult, path: Path) -> bool:
         for axes in (middle, bottom):
             axes.legend(loc="upper right", ncols=2)
 
-    return any(one.input > 0 for one in speeds) and _drawn(path, paint, rows=3, width=1.6 * PANEL_WIDTH, height=0.55 * PANEL_HEIGHT)
+    moved = any(one.input > 0 for one in speeds)
+    return moved and _drawn(path, paint, rows=3, width=1.6 * PANEL_WIDTH, height=0.55 * PANEL_HEIGHT)
 
 
 def sharing(runs: Sequence[RunResult], path: Path) -> bool:

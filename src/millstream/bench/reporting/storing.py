@@ -101,7 +101,7 @@ def _read(path: Path, key: str, kind: type[T]) -> T:
         raise SpecError("BAD_FILE", f"cannot read {path}", detail=error.strerror, hint=MEASURE_AGAIN) from None
     except ValueError as error:
         # Of a file that was cut short, or is no text at all.
-        raise SpecError("BAD_FILE", f"{path} is not JSON, or cut short", detail=str(error), hint=MEASURE_AGAIN) from None
+        raise SpecError("BAD_FILE", f"{path} is no JSON, or cut short", detail=str(error), hint=MEASURE_AGAIN) from None
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise SpecError(
             "BAD_FILE", f"{path} is not a result of this benchmark", hint=f'its "format" should be "{FORMAT}"'
