@@ -16,7 +16,7 @@ from millstream.bench.plot import MISSING
 from millstream.bench.report import ratio
 from millstream.bench.reporting import plots
 from millstream.bench.reporting.figures import deployment, latency
-from millstream.bench.reporting.outcomes import Cell, outcome_of
+from millstream.bench.reporting.outcomes import Cell, distinct_names, outcome_of
 from millstream.bench.reporting.storing import load
 from millstream.bench.tables import NONE, times_text
 from millstream.cli.output import count, table
@@ -81,13 +81,6 @@ class Difference:
     a: Band | None
     b: Band | None
     verdict: Word
-
-    @property
-    def name(self) -> str:
-        cores = "core" if self.cell.cores == 1 else "cores"
-        density = f", density {count(self.cell.density)}" if self.cell.density else ""
-        words = f"{self.cell.workload}, {self.cell.system}, {count(self.cell.queries)} q"
-        return f"{words}{density}, {self.cell.cores} {cores}"
 
     @property
     def ratio(self) -> float | None:
@@ -163,13 +156,13 @@ def notes(a: Suite, b: Suite) -> list[str]:
 
 def print_comparison(a: Suite, b: Suite, differences: Sequence[Difference], console: Console) -> None:
     """One line for each metric of each cell, then what else to know."""
-    columns = ("workload", "system", "queries", "metric", "A", "B", "B/A", "noise", "verdict")
+    columns = ("cell", "metric", "A", "B", "B/A", "noise", "verdict")
     rows = []
-    for one in differences:
-        cell = (one.cell.workload, one.cell.system, count(one.cell.queries), one.metric)
-        rows.append((*cell, _shown(one.a, one.unit), _shown(one.b, one.unit), *_ratio(one), _coloured(one.verdict)))
+    for name, one in zip(distinct_names([one.cell for one in differences]), differences, strict=True):
+        sides = (_shown(one.a, one.unit), _shown(one.b, one.unit))
+        rows.append((name, one.metric, *sides, *_ratio(one), _coloured(one.verdict)))
     title = f"A: {a.name}, B: {b.name}"
-    console.print(table(columns, rows, ("queries", "A", "B", "B/A", "noise"), title))
+    console.print(table(columns, rows, ("A", "B", "B/A", "noise"), title))
     console.print(Text(BANDS, style="dim"))
     for note in notes(a, b):
         console.print(Text(note, style="yellow"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from millstream.bench.driving.model import RunResult, RunSpec, Search, Suite
 from millstream.bench.reporting.figures import most_queries
+from millstream.cli.output import count
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,6 +23,28 @@ class Cell:
     @classmethod
     def of(cls, spec: RunSpec) -> Cell:
         return cls(spec.workload, spec.system, most_queries(spec), spec.density, spec.cores)
+
+
+# What tells the cells of a workload and system apart, and how it is said.
+PARTS: dict[str, Callable[[Cell], str]] = {
+    "queries": lambda cell: "1 query" if cell.queries == 1 else f"{count(cell.queries)} queries",
+    "density": lambda cell: f"density {count(cell.density)}" if cell.density else "density of the rate",
+    "cores": lambda cell: "1 core" if cell.cores == 1 else f"{cell.cores} cores",
+}
+
+
+def distinct_names(cells: Sequence[Cell], but: Sequence[str] = ()) -> list[str]:
+    """Each cell by its workload and system, as far as they differ, and the other parts in which some differ.
+
+    >>> distinct_names([Cell("w", "spark", 1, 10, 2), Cell("w", "spark", 5, 10, 2)])
+    ['spark, 1 query', 'spark, 5 queries']
+    """
+    several = [part for part in PARTS if part not in but and len({getattr(cell, part) for cell in cells}) > 1]
+    heads = ["workload", "system"] if len({cell.workload for cell in cells}) > 1 else ["system"]
+    return [
+        ", ".join([*(getattr(cell, head) for head in heads), *(PARTS[part](cell) for part in several)])
+        for cell in cells
+    ]
 
 
 @dataclass(frozen=True, slots=True)

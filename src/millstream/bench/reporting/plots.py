@@ -11,7 +11,7 @@ from zlib import crc32
 from millstream.bench.driving.model import RunResult
 from millstream.bench.reporting import figures
 from millstream.bench.reporting.figures import most_queries, warm_up_end
-from millstream.bench.reporting.outcomes import Cell
+from millstream.bench.reporting.outcomes import PARTS, Cell, distinct_names
 from millstream.cli.output import count
 
 if TYPE_CHECKING:
@@ -39,8 +39,15 @@ LINE_HEIGHT = 0.34
 PNG_DPI = 160
 # A logarithmic axis that spans less is almost linear, and has even ticks.
 EVEN_TICKS_BELOW = 8
+# Latencies that lie further apart than this are on a logarithmic axis.
+LOG_SECONDS_ABOVE = 30
+# So that the highest line is not the edge.
+ROOM_ABOVE = 1.08
+# A legend that covers no line.
+BESIDE = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
 
-STYLE = {
+# Of any type: matplotlib names each of its settings in its types, where it is installed.
+STYLE: dict[Any, Any] = {
     # Text stays text: small files that can be searched.
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -52,6 +59,7 @@ STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.alpha": 0.18,
     "grid.color": INK,
     "axes.edgecolor": INK,
@@ -97,10 +105,11 @@ def latency(runs: Sequence[RunResult], path: Path) -> bool:
             left.plot(times, [one.p99 for _, one in steps], color=look["color"], linestyle=":", linewidth=1.2)
             points = figures.cdf(run)
             right.plot([value for value, _ in points], [percent for _, percent in points], **look, label=name)
-        _shade_warm_up(left, kept)
-        left.set(title="Event-time latency: p50, p99 dotted", xlabel="seconds of the run", ylabel="s")
-        right.set(title="Distribution after the warm-up", xlabel="event-time latency, s", ylabel="% of answers")
-        _from_zero(left)
+        left.set(title="Event-time latency: p50, p99 dotted", ylabel="seconds")
+        right.set(title="Distribution after the warm-up", xlabel="event-time latency, seconds", ylabel="% of answers")
+        _over_time(left, kept)
+        _seconds_scale(left, "y")
+        _seconds_scale(right, "x", zero=False)
         right.legend()
 
     return bool(kept) and _drawn(path, paint, columns=2)
@@ -116,8 +125,8 @@ def rates(runs: Sequence[RunResult], path: Path) -> bool:
             left.plot([one.at for one in steps], [one.input for one in steps], **look, label=name)
             right.plot([one.at for one in steps], [one.overall for one in steps], **look, label=name)
         for axes, title in ((left, "Input rows/s"), (right, "Overall rows/s")):
-            _shade_warm_up(axes, kept)
-            axes.set(title=title, xlabel="seconds of the run", yscale="log")
+            axes.set(title=title, yscale="log")
+            _over_time(axes, kept)
             _log_ticks(axes.yaxis, count)
         left.legend()
 
@@ -139,9 +148,9 @@ def deployment(runs: Sequence[RunResult], path: Path) -> bool:
                 times = [at for at, _ in steps]
                 axes.plot(times, [one.p50 for _, one in steps], **look, label=name)
                 axes.plot(times, [one.most for _, one in steps], color=look["color"], linestyle=":", linewidth=1.2)
-            _shade_warm_up(axes, kept)
-            axes.set(title=f"{title}: p50, max dotted", xlabel="seconds of the run", ylabel="s")
-            _from_zero(axes)
+            axes.set(title=f"{title}: p50, max dotted", ylabel="seconds")
+            _over_time(axes, kept)
+            _seconds_scale(axes, "y")
         left.legend()
 
     return bool(kept) and _drawn(path, paint, columns=2)
@@ -161,15 +170,15 @@ def fluctuation(run: RunResult, path: Path) -> bool:
         middle.set(ylabel="latency, s")
         bottom.plot([one.at for one in speeds], [one.input for one in speeds], color=colour, label="input")
         bottom.plot([s.at for s in speeds], [s.overall for s in speeds], color=colour, linestyle="--", label="overall")
-        bottom.set(ylabel="rows/s", xlabel="seconds of the run", yscale="log")
-        _log_ticks(bottom.yaxis, count)
-        for axes in (top, middle):
-            axes.set_ylim(bottom=0)
+        bottom.set(ylabel="rows/s", yscale="log")
         for axes in (top, middle, bottom):
-            axes.set_xlim(0, run.spec.seconds)
-            _shade_warm_up(axes, [run])
+            _over_time(axes, [run], last=axes is bottom)
+        top.set_ylim(bottom=0)
+        top.yaxis.get_major_locator().set_params(integer=True)
+        _seconds_scale(middle, "y")
+        _log_ticks(bottom.yaxis, count)
         for axes in (middle, bottom):
-            axes.legend(loc="upper right", ncols=2)
+            axes.legend(**BESIDE)
 
     moved = any(one.input > 0 for one in speeds)
     return moved and _drawn(path, paint, rows=3, width=1.6 * PANEL_WIDTH, height=0.55 * PANEL_HEIGHT)
@@ -189,7 +198,7 @@ def sharing(runs: Sequence[RunResult], path: Path) -> bool:
         axes.set_xticks(range(len(kept)), [count(most_queries(run.spec)) for run in kept])
         axes.set(title="Time by component", xlabel="concurrent queries", ylabel="% of processing time", ylim=(0, 100))
         axes.grid(visible=False, axis="x")
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), reverse=True)
+        axes.legend(**BESIDE, reverse=True)
 
     return bool(kept) and _drawn(path, paint, width=1.4 * PANEL_WIDTH)
 
@@ -207,8 +216,9 @@ def breakdown(runs: Sequence[RunResult], path: Path) -> bool:
         axes.set_yticks(range(len(kept)), [name for _, name, _ in _looks(kept)])
         axes.invert_yaxis()
         axes.set(title="Core time for each million rows", xlabel="ms, added over tasks")
+        axes.xaxis.set_major_formatter(lambda value, _: count(value))
         axes.grid(visible=False, axis="y")
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        axes.legend(**BESIDE)
 
     height = max(PANEL_HEIGHT, 1.4 + LINE_HEIGHT * len(kept))
     return bool(kept) and _drawn(path, paint, width=1.6 * PANEL_WIDTH, height=height)
@@ -226,7 +236,8 @@ def cores(runs: Sequence[RunResult], path: Path) -> bool:
             axes.plot(numbers, [each * n for n in numbers], color=look["color"], linestyle=":", linewidth=1.2)
         axes.set(title="Input rows/s by cores (dotted: in proportion)", xlabel="cores", ylabel="rows/s")
         axes.set_xticks(sorted({run.spec.cores for run in kept}))
-        _from_zero(axes)
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(lambda value, _: count(value))
         axes.legend()
 
@@ -245,10 +256,10 @@ def queue(runs: Sequence[RunResult], path: Path) -> bool:
             axes.plot(times, waiting, color=colour, linewidth=1.2, label=f"{count(run.spec.rate)} rows/s: {word}")
             ends = _slope(run)
             axes.plot([at for at, _ in ends], [rows for _, rows in ends], color=colour, linestyle="--")
-        _shade_warm_up(axes, kept)
-        axes.set(title="Rows that wait (dashed: slope)", xlabel="seconds of the run", ylabel="rows")
+        axes.set(title="Rows that wait (dashed: slope)", ylabel="rows")
+        _over_time(axes, kept)
         axes.yaxis.set_major_formatter(lambda value, _: count(value))
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        axes.legend(**BESIDE)
 
     return bool(kept) and _drawn(path, paint, width=1.5 * PANEL_WIDTH)
 
@@ -264,7 +275,8 @@ def ratios(differences: Iterable[Difference], path: Path) -> bool:
             axes.plot([low, high], [line, line], color=colour, linewidth=3, alpha=0.4, solid_capstyle="butt")
             axes.plot([one.ratio], [line], "o", color=colour)
         axes.axvline(1.0, color=INK, linewidth=1)
-        axes.set_yticks(range(len(kept)), [f"{one.name}: {one.metric}" for one in kept])
+        names = distinct_names([one.cell for one in kept])
+        axes.set_yticks(range(len(kept)), [f"{name}: {one.metric}" for name, one in zip(names, kept, strict=True)])
         axes.invert_yaxis()
         axes.set(title="B against A, with the noise of both", xlabel="ratio", xscale="log")
         _log_ticks(axes.xaxis, lambda value: f"{value:g}")
@@ -309,15 +321,13 @@ def _series(runs: Iterable[RunResult], along: str) -> list[tuple[list[RunResult]
         key = (cell.system, *(getattr(cell, part) for part in PARTS if part != along))
         lines.setdefault(key, []).append(run)
     found = [sorted(line, key=lambda run: int(getattr(Cell.of(run.spec), along))) for line in lines.values()]
-    looks = _looks([line[0] for line in found], along)
+    looks = _looks([line[0] for line in found], (along,))
     return [(line, name, look | {"marker": _marker(run)}) for line, (run, name, look) in zip(found, looks, strict=True)]
 
 
-def _looks(runs: Sequence[RunResult], but: str = "") -> list[tuple[RunResult, str, dict[str, Any]]]:
+def _looks(runs: Sequence[RunResult], but: Sequence[str] = ()) -> list[tuple[RunResult, str, dict[str, Any]]]:
     """A name and a look for each run: its system, and what else tells them apart; several of a system are dashed."""
-    cells = [Cell.of(run.spec) for run in runs]
-    parts = [part for part in PARTS if part != but and len({getattr(cell, part) for cell in cells}) > 1]
-    names = [", ".join([cell.system, *(PARTS[part](cell) for part in parts)]) for cell in cells]
+    names = distinct_names([Cell.of(run.spec) for run in runs], but)
     if len(set(names)) < len(names):
         names = [f"{name}, {count(run.spec.rate)} rows/s" for name, run in zip(names, runs, strict=True)]
     seen: dict[str, int] = {}
@@ -327,14 +337,6 @@ def _looks(runs: Sequence[RunResult], but: str = "") -> list[tuple[RunResult, st
         look = {"color": colour_of(run.spec.system), "linestyle": DASHES[number % len(DASHES)]}
         found.append((run, name, look))
     return found
-
-
-# What tells the runs of a system apart, and how it is said.
-PARTS: dict[str, Callable[[Cell], str]] = {
-    "queries": lambda cell: "1 query" if cell.queries == 1 else f"{count(cell.queries)} queries",
-    "density": lambda cell: f"density {count(cell.density)}" if cell.density else "density of the rate",
-    "cores": lambda cell: "1 core" if cell.cores == 1 else f"{cell.cores} cores",
-}
 
 
 def _marker(run: RunResult) -> str:
@@ -358,13 +360,23 @@ def _slope(run: RunResult) -> list[tuple[float, float]]:
     return [(at, level + run.verdict.queue_slope * (at - middle)) for at in (counted[0].at, counted[-1].at)]
 
 
-def _shade_warm_up(axes: Any, runs: Sequence[RunResult]) -> None:
+def _over_time(axes: Any, runs: Sequence[RunResult], last: bool = True) -> None:
+    """The whole of the runs, the warm-up shaded."""
     axes.axvspan(0, max(warm_up_end(run.spec) for run in runs), color=INK, alpha=0.06, linewidth=0)
+    axes.set_xlim(0, max(run.spec.seconds for run in runs))
+    if last:
+        axes.set_xlabel("seconds of the run")
 
 
-def _from_zero(axes: Any) -> None:
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(left=0)
+def _seconds_scale(axes: Any, direction: str, zero: bool = True) -> None:
+    """From zero, if asked for; logarithmic where latencies lie so far apart that the short ones could not be seen."""
+    axis = getattr(axes, f"{direction}axis")
+    low, high = axis.get_data_interval()
+    if 0 < low < high / LOG_SECONDS_ABOVE:
+        axes.set(**{f"{direction}scale": "log"})
+        _log_ticks(axis, lambda value: f"{value:g}")
+    elif zero and high > 0:
+        axes.set(**{f"{direction}lim": (0, ROOM_ABOVE * high)})
 
 
 def _ticks_at(axis: Any, numbers: Sequence[int]) -> None:
@@ -378,6 +390,8 @@ def _log_ticks(axis: Any, words: Callable[[float], str]) -> None:
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high / low > EVEN_TICKS_BELOW else MaxNLocator(6))
+    axis.set_major_locator(
+        LogLocator(subs=(1.0, 2.0, 5.0)) if high / low > EVEN_TICKS_BELOW else MaxNLocator(6, steps=[1, 2, 5, 10])
+    )
     axis.set_major_formatter(lambda value, _: words(value))
     axis.set_minor_formatter(NullFormatter())
