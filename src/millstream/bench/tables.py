@@ -115,7 +115,7 @@ def target_table(found: Iterable[Target]) -> Any:
     rows = []
     for target in found:
         sign = "≤" if target.at_most else "≥"
-        got = NONE if target.got is None else f"{target.got:.3g} {target.unit}"
+        got = NONE if target.got is None else figure_text(target.got, target.unit)
         rows.append((target.name, f"{sign} {target.wanted:g} {target.unit}", got, verdict(target)))
     return table(columns, rows, ("wanted", "measured"), "Targets")
 
@@ -154,6 +154,15 @@ def _notes(found: Measurements) -> list[Text]:
     # The whole of it, with the trace, is in the JSON.
     notes += [Text(f"failed: {failure.splitlines()[0]}", style="bold red") for failure in found.failures]
     return notes
+
+
+def figure_text(value: float, unit: str) -> str:
+    """What was measured, to three digits or the whole number.
+
+    >>> figure_text(0.41234, "s"), figure_text(1630.4, "×")
+    ('0.412 s', '1,630 ×')
+    """
+    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
 
 
 def times_text(value: float | None) -> str:

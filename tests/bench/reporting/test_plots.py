@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 from tests.bench.reporting.suites import MACHINE, deployed, queries, result, sweep
 
 from millstream.bench.driving.model import Search, Suite
@@ -131,3 +132,12 @@ def test_deployments_that_never_took_effect(tmp_path: Path) -> None:
     never = tuple(replace(one, effective=None) for one in deployed(0.1))
     assert plots.deployment([result(deployments=never)], tmp_path / "a.svg")
     assert "millstream" in texts(tmp_path / "a.svg")
+
+
+@pytest.mark.parametrize(("values", "scale"), [((0.5, 5.0), "linear"), ((0.5, 50.0), "log"), ((0.0, 50.0), "linear")])
+def test_latencies_that_lie_far_apart_have_a_logarithmic_axis(values: tuple[float, ...], scale: str) -> None:
+    axes = Figure().subplots()
+    axes.plot(values, values)
+    plots._seconds_scale(axes, "y")
+    assert axes.get_yscale() == scale
+    assert scale == "log" or axes.get_ylim()[0] == 0

@@ -10,6 +10,8 @@ from typing import Any
 
 # Elements that have no content and no end.
 VOID = ("meta", "br", "hr")
+# How much a drawing grows at most, to fill its line.
+LARGER = 1.2
 
 
 class Markup(str):
@@ -56,15 +58,17 @@ def folded(summary: Any, *content: Any, opened: bool = False) -> Markup:
     return element("details", element("summary", summary), *content, open="open" if opened else None)
 
 
-def inline_svg(path: Path, ink: str, words: str) -> Markup:
-    """The drawing of a file as part of a page: in the page's colour of text instead of ``ink``, with names that no
-    other drawing of the page has, and ``words`` for those who cannot see it."""
+def drawing(path: Path, ink: str, caption: str) -> Markup:
+    """The drawing of an SVG file as part of a page: in the page's colour of text instead of ``ink``, with names that no
+    other drawing of the page has, about as large as it was drawn, and smaller where there is no room."""
     text = path.read_text(encoding="utf-8")
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    text = text.replace(ink, "currentColor").replace(ink.upper(), "currentColor")
+    text = text.replace(ink, "currentColor")
     prefix = re.sub(r"[^a-z0-9]+", "-", path.stem.lower())
     text = re.sub(r'((?:xlink:)?href="#|url\(#|\bid=")', rf"\g<1>{prefix}-", text)
-    # The page decides the size; the drawing keeps its proportions.
     opened, rest = text.split(">", 1)
+    width = float(opened.split('viewBox="', 1)[1].split('"')[0].split()[2])
     opened = re.sub(r'\s(?:width|height)="[^"]*"', "", opened)
-    return Markup(f'{opened} role="img" aria-label="{escape(words)}">{rest}')
+    svg = Markup(f'{opened} role="img" aria-label="{escape(caption)}">{rest}')
+    style = f"flex: 1 1 {width:.0f}pt; max-width: {LARGER * width:.0f}pt"
+    return element("figure", svg, element("figcaption", caption), style=style)

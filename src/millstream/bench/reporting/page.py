@@ -22,7 +22,7 @@ from millstream.bench.reporting.tables import (
     result_row,
     target_of,
 )
-from millstream.bench.tables import NONE, verdict
+from millstream.bench.tables import NONE, figure_text, verdict
 from millstream.cli.output import size
 
 PAGE = "index.html"
@@ -111,7 +111,7 @@ def _card(claim: Claim) -> Markup:
     target = target_of(claim)
     kind = "" if target.met is None else " good" if target.met else " bad"
     bound = f"{'at most' if claim.at_most else 'at least'} {claim.wanted:g} {claim.unit}: "
-    got = NONE if claim.got is None else f"{claim.got:,.3g} {claim.unit}" if abs(claim.got) < 1000 else _whole(claim)
+    got = NONE if claim.got is None else figure_text(claim.got, claim.unit)
     return element(
         "article",
         element("p", got, class_="value"),
@@ -120,10 +120,6 @@ def _card(claim: Claim) -> Markup:
         element("p", claim.source, class_="source") if claim.source else "",
         class_=f"card{kind}",
     )
-
-
-def _whole(claim: Claim) -> str:
-    return f"{claim.got:,.0f} {claim.unit}"
 
 
 def _failures(failures: tuple[str, ...]) -> Markup:

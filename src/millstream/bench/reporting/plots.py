@@ -43,6 +43,8 @@ EVEN_TICKS_BELOW = 8
 LOG_SECONDS_ABOVE = 30
 # So that the highest line is not the edge.
 ROOM_ABOVE = 1.08
+# Rows: an axis of a shorter queue would have no whole numbers on it.
+LEAST_QUEUE = 10
 # A legend that covers no line.
 BESIDE = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
 
@@ -258,6 +260,8 @@ def queue(runs: Sequence[RunResult], path: Path) -> bool:
             axes.plot([at for at, _ in ends], [rows for _, rows in ends], color=colour, linestyle="--")
         axes.set(title="Rows that wait (dashed: slope)", ylabel="rows")
         _over_time(axes, kept)
+        low, high = axes.yaxis.get_data_interval()
+        axes.set_ylim(min(0, low), ROOM_ABOVE * max(high, LEAST_QUEUE))
         axes.yaxis.set_major_formatter(lambda value, _: count(value))
         axes.legend(**BESIDE)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from millstream.bench.driving.model import QuerySpec, RunResult, RunSpec, Search
 from millstream.bench.reporting import figures, plots
 from millstream.bench.reporting.figures import Distribution
-from millstream.bench.reporting.markup import Markup, element, facts, folded, inline_svg, join, rows
+from millstream.bench.reporting.markup import Markup, drawing, element, facts, folded, join, rows
 from millstream.bench.reporting.outcomes import Outcome
 from millstream.bench.reporting.tables import latency_text
 from millstream.bench.tables import NONE
@@ -103,7 +103,7 @@ def _figure(plot: Plot, prefix: str, folder: Path) -> Markup:
     path = folder / f"{prefix.removeprefix('workload-')}-{re.sub(r'[^a-z0-9]+', '-', name.lower())}.svg"
     if not draw(path):
         return Markup("")
-    return element("figure", inline_svg(path, plots.INK, caption), element("figcaption", caption))
+    return drawing(path, plots.INK, caption)
 
 
 def _latencies(found: Sequence[Outcome]) -> Markup:
@@ -144,6 +144,7 @@ def _verdict(outcome: Outcome, number: int, prefix: str, folder: Path) -> Markup
         _errors(run),
         _profiles(run),
         _candidates(outcome.search, number, prefix, folder) if outcome.search else "",
+        class_="verdict",
     )
 
 

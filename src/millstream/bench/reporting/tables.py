@@ -30,7 +30,7 @@ RESULT_COLUMNS = (
     "deploy p99",
     "verdict",
 )
-GENERATOR = "Generators: rows a second that they could make, against what was asked of them"
+GENERATOR = "Generators: what they could make, against what was asked"
 GENERATOR_COLUMNS = ("workload", "asked/s", "capacity/s", "times", "latest row", "verdict")
 # Of the columns above, those that hold words.
 WORDS = ("workload", "system", "verdict")
