@@ -39,6 +39,8 @@ LINE_HEIGHT = 0.34
 PNG_DPI = 160
 # A logarithmic axis that spans less is almost linear, and has even ticks.
 EVEN_TICKS_BELOW = 8
+# One that spans more has ticks at the decades only.
+DECADES_ABOVE = 1000
 # Latencies that lie further apart than this are on a logarithmic axis.
 LOG_SECONDS_ABOVE = 30
 # So that the highest line is not the edge.
@@ -89,7 +91,7 @@ def throughput(runs: Sequence[RunResult], path: Path) -> bool:
         for axes, title in ((left, "Input rows/s"), (right, "Overall rows/s (once for each query)")):
             axes.set(title=title, xlabel="concurrent queries", xscale="log", yscale="log")
             _ticks_at(axes.xaxis, sorted({most_queries(run.spec) for run in kept}))
-            _log_ticks(axes.yaxis, count)
+            _log_ticks(axes.yaxis)
             axes.legend()
 
     return bool(kept) and _drawn(path, paint, columns=2)
@@ -112,7 +114,7 @@ def latency(runs: Sequence[RunResult], path: Path) -> bool:
         _over_time(left, kept)
         _seconds_scale(left, "y")
         _seconds_scale(right, "x", zero=False)
-        right.legend()
+        right.legend(**BESIDE)
 
     return bool(kept) and _drawn(path, paint, columns=2)
 
@@ -129,8 +131,8 @@ def rates(runs: Sequence[RunResult], path: Path) -> bool:
         for axes, title in ((left, "Input rows/s"), (right, "Overall rows/s")):
             axes.set(title=title, yscale="log")
             _over_time(axes, kept)
-            _log_ticks(axes.yaxis, count)
-        left.legend()
+            _log_ticks(axes.yaxis)
+        right.legend(**BESIDE)
 
     return bool(kept) and _drawn(path, paint, columns=2)
 
@@ -153,7 +155,7 @@ def deployment(runs: Sequence[RunResult], path: Path) -> bool:
             axes.set(title=f"{title}: p50, max dotted", ylabel="seconds")
             _over_time(axes, kept)
             _seconds_scale(axes, "y")
-        left.legend()
+        right.legend(**BESIDE)
 
     return bool(kept) and _drawn(path, paint, columns=2)
 
@@ -178,7 +180,7 @@ def fluctuation(run: RunResult, path: Path) -> bool:
         top.set_ylim(bottom=0)
         top.yaxis.get_major_locator().set_params(integer=True)
         _seconds_scale(middle, "y")
-        _log_ticks(bottom.yaxis, count)
+        _log_ticks(bottom.yaxis)
         for axes in (middle, bottom):
             axes.legend(**BESIDE)
 
@@ -218,7 +220,7 @@ def breakdown(runs: Sequence[RunResult], path: Path) -> bool:
         axes.set_yticks(range(len(kept)), [name for _, name, _ in _looks(kept)])
         axes.invert_yaxis()
         axes.set(title="Core time for each million rows", xlabel="ms, added over tasks")
-        axes.xaxis.set_major_formatter(lambda value, _: count(value))
+        axes.xaxis.set_major_formatter(lambda value, _: tick(value))
         axes.grid(visible=False, axis="y")
         axes.legend(**BESIDE)
 
@@ -240,7 +242,7 @@ def cores(runs: Sequence[RunResult], path: Path) -> bool:
         axes.set_xticks(sorted({run.spec.cores for run in kept}))
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(lambda value, _: count(value))
+        axes.yaxis.set_major_formatter(lambda value, _: tick(value))
         axes.legend()
 
     return bool(kept) and _drawn(path, paint)
@@ -262,7 +264,7 @@ def queue(runs: Sequence[RunResult], path: Path) -> bool:
         _over_time(axes, kept)
         low, high = axes.yaxis.get_data_interval()
         axes.set_ylim(min(0, low), ROOM_ABOVE * max(high, LEAST_QUEUE))
-        axes.yaxis.set_major_formatter(lambda value, _: count(value))
+        axes.yaxis.set_major_formatter(lambda value, _: tick(value))
         axes.legend(**BESIDE)
 
     return bool(kept) and _drawn(path, paint, width=1.5 * PANEL_WIDTH)
@@ -283,7 +285,7 @@ def ratios(differences: Iterable[Difference], path: Path) -> bool:
         axes.set_yticks(range(len(kept)), [f"{name}: {one.metric}" for name, one in zip(names, kept, strict=True)])
         axes.invert_yaxis()
         axes.set(title="B against A, with the noise of both", xlabel="ratio", xscale="log")
-        _log_ticks(axes.xaxis, lambda value: f"{value:g}")
+        _log_ticks(axes.xaxis)
 
     height = 1.2 + LINE_HEIGHT * max(2, len(kept))
     return bool(kept) and _drawn(path, paint, width=1.8 * PANEL_WIDTH, height=height)
@@ -292,6 +294,19 @@ def ratios(differences: Iterable[Difference], path: Path) -> bool:
 def colour_of(system: str) -> str:
     """The same for a name in every plot, also for names that are not known here."""
     return COLOURS.get(system) or OTHER_COLOURS[crc32(system.encode()) % len(OTHER_COLOURS)]
+
+
+def tick(value: float) -> str:
+    """A number beside an axis.
+
+    >>> tick(0.5), tick(1500), tick(2e6), tick(-5e4)
+    ('0.5', '1.5k', '2M', '-50k')
+    """
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:g}{unit}"
+    # What is left of a sum of steps is not a number to read.
+    return f"{round(value, 9):g}"
 
 
 def _drawn(
@@ -378,24 +393,24 @@ def _seconds_scale(axes: Any, direction: str, zero: bool = True) -> None:
     low, high = axis.get_data_interval()
     if 0 < low < high / LOG_SECONDS_ABOVE:
         axes.set(**{f"{direction}scale": "log"})
-        _log_ticks(axis, lambda value: f"{value:g}")
+        _log_ticks(axis)
     elif zero and high > 0:
         axes.set(**{f"{direction}lim": (0, ROOM_ABOVE * high)})
 
 
 def _ticks_at(axis: Any, numbers: Sequence[int]) -> None:
     """Ticks of a logarithmic axis where the points are."""
-    axis.set_ticks(numbers, [count(number) for number in numbers])
+    axis.set_ticks(numbers, [tick(number) for number in numbers])
     axis.set_ticks([], minor=True)
 
 
-def _log_ticks(axis: Any, words: Callable[[float], str]) -> None:
-    """Ticks of a logarithmic axis: at 1, 2 and 5 of each decade, and evenly where there is not even one of these."""
+def _log_ticks(axis: Any) -> None:
+    """Ticks of a logarithmic axis: even ones where it spans little, whole decades where it spans much."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     low, high = axis.get_view_interval()
-    axis.set_major_locator(
-        LogLocator(subs=(1.0, 2.0, 5.0)) if high / low > EVEN_TICKS_BELOW else MaxNLocator(6, steps=[1, 2, 5, 10])
-    )
-    axis.set_major_formatter(lambda value, _: words(value))
+    parts = (1.0, 2.0, 5.0) if high / low < DECADES_ABOVE else (1.0,)
+    even = high / low < EVEN_TICKS_BELOW
+    axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]) if even else LogLocator(subs=parts))
+    axis.set_major_formatter(lambda value, _: tick(value))
     axis.set_minor_formatter(NullFormatter())
