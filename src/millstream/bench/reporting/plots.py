@@ -35,7 +35,8 @@ VERDICT_COLOURS = {"better": "#009e73", "worse": "#d55e00"}
 
 # Inches; a panel stays readable at half the width of a page.
 PANEL_WIDTH, PANEL_HEIGHT = 5.2, 3.4
-LINE_HEIGHT = 0.34
+# A panel of bars: so much for each, and enough for a legend.
+LINE_HEIGHT, SHORT_HEIGHT = 0.34, 2.2
 PNG_DPI = 160
 # A logarithmic axis that spans less is almost linear, and has even ticks.
 EVEN_TICKS_BELOW = 8
@@ -224,7 +225,7 @@ def breakdown(runs: Sequence[RunResult], path: Path) -> bool:
         axes.grid(visible=False, axis="y")
         axes.legend(**BESIDE)
 
-    height = max(PANEL_HEIGHT, 1.4 + LINE_HEIGHT * len(kept))
+    height = max(SHORT_HEIGHT, 1.2 + LINE_HEIGHT * len(kept))
     return bool(kept) and _drawn(path, paint, width=1.6 * PANEL_WIDTH, height=height)
 
 
