@@ -70,14 +70,20 @@ def test_deployment_until_acknowledged_and_effective() -> None:
 
 
 def test_rates_over_time() -> None:
-    """Four samples a second are one step; the last of each counts."""
+    """Four samples a second are one step; rows count for the queries that ran when they began to be taken."""
     queue = tuple(QueueSample(i / 4, 0, 0, i * 100, 1 if i < 8 else 5) for i in range(13))
     found = figures.rates(replace(result(), queue=queue))
     assert [(one.at, one.input, one.overall) for one in found] == [
         (1.75, 400.0, 400.0),
-        (2.75, 400.0, 2000.0),
+        # The first quarter of this step went to one query, the rest to five.
+        (2.75, 400.0, 1600.0),
         (3.0, 400.0, 2000.0),
     ]
+
+
+def test_components_leave_out_what_contains_them() -> None:
+    run = result(phases={"read": 1.0, "fire": 5.0, "fire: read": 2.0, "batch": 9.0, "triggerExecution": 3.0})
+    assert figures.components(run) == {"read": 1.0, "fire: read": 2.0}
 
 
 def test_a_long_run_has_longer_steps() -> None:

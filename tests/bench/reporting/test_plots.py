@@ -54,7 +54,7 @@ DRAWN: dict[str, tuple[Callable[[Path], bool], list[str]]] = {
     "sharing": (lambda p: plots.sharing(RUNS, p), ["read", "aggregate", "% of processing time", "100"]),
     "breakdown": (
         lambda p: plots.breakdown(RUNS, p),
-        ["read", "aggregate", "spark, 10 queries", "ms, added over tasks"],
+        ["read", "aggregate", "spark, 10 queries", "ms, as the system counts them"],
     ),
     "cores": (lambda p: plots.cores(BY_CORES, p), ["cores", "millstream", "4"]),
     "queue": (

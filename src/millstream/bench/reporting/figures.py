@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import numpy as np
@@ -21,6 +21,8 @@ CDF_PERCENTS = range(40, 100)
 # Over time a run is shown in at most this many steps, none shorter than the shortest: more is neither seen nor needed.
 MOST_STEPS = 120
 SHORTEST_STEP = 1.0
+# Of what systems count: Millstream's whole batches and fires, and Spark's whole trigger.
+TOTALS = ("batch", "fire", "triggerExecution")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,6 @@ class Rate:
     at: float
     input: float
     overall: float
-    queries: int
 
 
 def percentiles(values: Sequence[float], weights: Sequence[int], percents: Sequence[int]) -> list[float]:
@@ -125,12 +126,21 @@ def never_effective(run: RunResult) -> int:
 def rates(run: RunResult) -> list[Rate]:
     """What the system took over time, by step."""
     step = step_of(run.spec)
-    ends = {int(sample.at / step): sample for sample in run.queue}.values()
+    # Rows served so far: those between two looks, for each query that ran at the first of them.
+    between = ((b.taken - a.taken) * a.queries for a, b in pairwise(run.queue))
+    served = accumulate(between, initial=0)
+    ends = {int(sample.at / step): (sample, rows) for sample, rows in zip(run.queue, served, strict=False)}.values()
     found = []
-    for before, after in pairwise(ends):
-        speed = (after.taken - before.taken) / (after.at - before.at)
-        found.append(Rate(after.at, speed, speed * after.queries, after.queries))
+    for (before, served_before), (after, served_after) in pairwise(ends):
+        seconds = after.at - before.at
+        rows, overall = after.taken - before.taken, served_after - served_before
+        found.append(Rate(after.at, rows / seconds, overall / seconds))
     return found
+
+
+def components(run: RunResult) -> dict[str, float]:
+    """Seconds by component, without those that contain others."""
+    return {name: spent for name, spent in run.phases.items() if name not in TOTALS}
 
 
 def most_queries(spec: RunSpec) -> int:

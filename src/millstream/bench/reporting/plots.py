@@ -10,7 +10,7 @@ from zlib import crc32
 
 from millstream.bench.driving.model import RunResult
 from millstream.bench.reporting import figures
-from millstream.bench.reporting.figures import most_queries, warm_up_end
+from millstream.bench.reporting.figures import components, most_queries, warm_up_end
 from millstream.bench.reporting.outcomes import PARTS, Cell, distinct_names
 from millstream.cli.output import count
 
@@ -22,7 +22,7 @@ INK = "#24292f"
 # Colours that the colour-blind can tell apart and that show on white and on black; a system has its own everywhere.
 COLOURS = {
     "millstream": "#0072b2",
-    "millstream-dataframe": "#56b4e9",
+    "millstream-rows": "#56b4e9",
     "spark": "#d55e00",
     "spark-merged": "#e69f00",
     "flink": "#cc79a7",
@@ -191,10 +191,11 @@ def fluctuation(run: RunResult, path: Path) -> bool:
 
 def sharing(runs: Sequence[RunResult], path: Path) -> bool:
     """Shares of time by component against the number of queries, stacked (AStream's figure 18)."""
-    kept = sorted((run for run in runs if sum(run.phases.values()) > 0), key=lambda run: most_queries(run.spec))
+    kept = sorted((run for run in runs if any(components(run).values())), key=lambda run: most_queries(run.spec))
 
     def paint(axes: Any) -> None:
-        bars = [{name: 100 * spent / sum(run.phases.values()) for name, spent in run.phases.items()} for run in kept]
+        parts_of = [components(run) for run in kept]
+        bars = [{name: 100 * spent / sum(one.values()) for name, spent in one.items()} for one in parts_of]
         below = [0.0] * len(kept)
         for name, colour in _phases(kept):
             parts = [bar.get(name, 0.0) for bar in bars]
@@ -209,18 +210,18 @@ def sharing(runs: Sequence[RunResult], path: Path) -> bool:
 
 
 def breakdown(runs: Sequence[RunResult], path: Path) -> bool:
-    """Core time by component for each million rows, a bar for each run."""
-    kept = [run for run in runs if sum(run.phases.values()) > 0 and run.queue and run.queue[-1].taken > 0]
+    """Time by component for each million rows, as its system counts it, a bar for each run."""
+    kept = [run for run in runs if any(components(run).values()) and run.queue and run.queue[-1].taken > 0]
 
     def paint(axes: Any) -> None:
         ends = [0.0] * len(kept)
         for name, colour in _phases(kept):
-            parts = [run.phases.get(name, 0.0) * 1e9 / run.queue[-1].taken for run in kept]
+            parts = [components(run).get(name, 0.0) * 1e9 / run.queue[-1].taken for run in kept]
             axes.barh(range(len(kept)), parts, left=ends, color=colour, label=name, height=0.7)
             ends = [end + part for end, part in zip(ends, parts, strict=True)]
         axes.set_yticks(range(len(kept)), [name for _, name, _ in _looks(kept)])
         axes.invert_yaxis()
-        axes.set(title="Core time for each million rows", xlabel="ms, added over tasks")
+        axes.set(title="Time for each million rows", xlabel="ms, as the system counts them")
         axes.xaxis.set_major_formatter(lambda value, _: tick(value))
         axes.grid(visible=False, axis="y")
         axes.legend(**BESIDE)
@@ -366,7 +367,7 @@ def _marker(run: RunResult) -> str:
 
 def _phases(runs: Iterable[RunResult]) -> list[tuple[str, str]]:
     """The components of all runs, each with its colour; after the last colour they begin again."""
-    names = list(dict.fromkeys(name for run in runs for name in run.phases))
+    names = list(dict.fromkeys(name for run in runs for name in components(run)))
     return [(name, PHASE_COLOURS[number % len(PHASE_COLOURS)]) for number, name in enumerate(names)]
 
 

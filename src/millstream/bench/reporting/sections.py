@@ -18,6 +18,8 @@ from millstream.cli.output import count
 LATENCY_COLUMNS = ("system", "queries", "latency", "of", "mean", "min", "p50", "p90", "p95", "p99", "max")
 CANDIDATE_COLUMNS = ("asked/s", "taken/s", "queue grows by", "latency grows by", "event p99", "verdict", "reason")
 
+WHERE_TIME_GOES = "Where the time goes: Millstream adds it over tasks, Spark takes it from the clock of its triggers."
+
 # A plot's name, what draws it, and what it shows.
 Plot = tuple[str, Callable[[Path], bool], str]
 
@@ -50,7 +52,7 @@ def _plots(found: Sequence[Outcome]) -> list[Plot]:
     """Those that have something to show for this workload."""
     sustained = [one.run for one in found if one.search is not None and one.sustained]
     shown = [one.run for one in _ends(found)]
-    with_phases = [one.run for one in found if one.run.phases]
+    with_phases = [one.run for one in found if figures.components(one.run)]
     made: list[Plot] = []
     if len({figures.most_queries(run.spec) for run in sustained}) > 1:
         caption = "Highest sustained rates against the number of queries."
@@ -66,7 +68,7 @@ def _plots(found: Sequence[Outcome]) -> list[Plot]:
         some = [run for run in with_phases if run.spec.system == system]
         if len({figures.most_queries(run.spec) for run in some}) > 1:
             made.append(_sharing(system, some))
-    made.append(("breakdown", lambda path: plots.breakdown(with_phases, path), "Where the time goes."))
+    made.append(("breakdown", lambda path: plots.breakdown(with_phases, path), WHERE_TIME_GOES))
     return made
 
 
