@@ -43,7 +43,7 @@ def scale(
     millstream bench scale --part plain --part dense --rows 20000000
     """
     given = {"rows": rows, "seed": seed, "parts": tuple(part) if part else None}
-    _run("millstream.bench.scale", out, quick, given, as_json)
+    _run("millstream.bench.scale", out, {"quick": quick, **given}, as_json)
 
 
 @app.command()
@@ -64,7 +64,7 @@ def joins(
     millstream bench joins --part ours --part plain
     """
     given = {"seed": seed, "parts": tuple(part) if part else None}
-    _run("millstream.bench.joins", out, quick, given, as_json)
+    _run("millstream.bench.joins", out, {"quick": quick, **given}, as_json)
 
 
 @app.command()
@@ -90,10 +90,103 @@ def compare(
         output.print_json(result)
 
 
-def _run(module: str, out: Path, quick: bool, given: dict[str, Any], as_json: bool) -> None:
+@app.command()
+def suite(
+    out: Out = DEFAULT_OUT,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, fewer candidates.")] = False,
+    seed: Seed = None,
+    section: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--section", help="Only this: single, queries, latency, deployment, visitors, cores, workloads or poison."
+        ),
+    ] = None,
+    flink: Annotated[bool, typer.Option("--flink", help="Flink too, where `make flink` has installed it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Every workload and every figure, beside plain Spark and Flink, as a directory with a page and plots.
+
+    The driver keeps its rate whatever a system does, and sees it from outside. The whole takes about an hour and a half
+    on two quiet cores.
+
+    \b
+    Examples:
+    millstream bench suite --quick
+    millstream bench suite --section single --section queries --flink
+    """
+    given = {"seed": seed, "sections": tuple(section) if section else None, "flink": flink, "quick": quick}
+    _run("millstream.bench.suite", out, given, as_json)
+
+
+@app.command()
+def run(
+    workload: Annotated[str, typer.Argument(help="A workload of `millstream bench list`.", show_default=False)],
+    system: Annotated[
+        list[str] | None, typer.Option("--system", help="A system of `millstream bench list`; several one by one.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=1, help="Rows a second; without it, the sustainable rate is searched.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=4, help="Length of a run.")] = None,
+    queries: Annotated[int | None, typer.Option("--queries", min=1, help="Concurrent queries.")] = None,
+    density: Annotated[
+        int | None, typer.Option("--density", min=0, help="Rows for each second of event time; 0: those of a second.")
+    ] = None,
+    cores: Annotated[int | None, typer.Option("--cores", min=1, help="Cores the system may use.")] = None,
+    seed: Seed = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Flame graphs of the system's processes.")] = False,
+    out: Out = DEFAULT_OUT,
+    as_json: Json = False,
+) -> None:
+    """Run one workload, at a rate or in search of the sustainable one.
+
+    \b
+    Examples:
+    millstream bench run astream-static --queries 1000
+    millstream bench run gaming-sum --system millstream --system spark --rate 500000
+    """
+    given = {
+        "workload": workload,
+        "systems": tuple(system) if system else None,
+        "rate": rate,
+        "seconds": seconds,
+        "queries": queries,
+        "density": density,
+        "cores": cores,
+        "seed": seed,
+        "profile": profile,
+    }
+    _run("millstream.bench.single", out, given, as_json)
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """The workloads and the systems there are."""
+    from millstream.bench.systems.kinds import KINDS
+    from millstream.bench.workloads.catalogue import WORKLOADS
+
+    if as_json:
+        workloads = [{"name": one.name, "title": one.title} for one in WORKLOADS.values()]
+        output.print_json(
+            {"workloads": workloads, "systems": [{"name": kind.name, "title": kind.title} for kind in KINDS.values()]}
+        )
+        return
+    console = output.console()
+    rows = [(one.name, one.title) for one in WORKLOADS.values()]
+    console.print(output.table(("workload", "what it is"), rows, (), "Workloads"), "")
+    console.print(output.table(("system", ""), [(kind.name, kind.title) for kind in KINDS.values()], (), "Systems"))
+
+
+@app.command()
+def guard(out: Out = DEFAULT_OUT, as_json: Json = False) -> None:
+    """A short benchmark that fails where a ratio against plain Spark, in the same run, is far too small."""
+    _run("millstream.bench.guard", out, {}, as_json)
+
+
+def _run(module: str, out: Path, given: dict[str, Any], as_json: bool) -> None:
     # Loaded by name: benchmarks import much that no other command needs.
     bench = import_module(module)
-    options = bench.Options(out=out, quick=quick, **{name: value for name, value in given.items() if value is not None})
+    options = bench.Options(out=out, **{name: value for name, value in given.items() if value is not None})
     result: dict[str, Any] = bench.main(options, output.console(stderr=as_json))
     if as_json:
         output.print_json(result)

@@ -231,7 +231,8 @@ def _ingest(work: _Work, chunk: Chunk) -> None:
             for query, rows in select_rows(group, batch, work.tally).items():
                 work.selected[query].append(rows)
     aggregated = time.perf_counter()
-    work.seconds["aggregate"] += aggregated - prepared
+    work.seconds["classes"] += batch.seconds_in_classes
+    work.seconds["aggregate"] += aggregated - prepared - batch.seconds_in_classes
     _measure(work, batch, found)
     _keep(work, table, found)
     work.seconds["keep rows"] += time.perf_counter() - aggregated

@@ -156,7 +156,7 @@ class Feeder:
         try:
             for moment, stream, number in self._schedule():
                 wait = self._began + moment - time.time()
-                if wait > 0 and self._stop.wait(wait) or self._stop.is_set():
+                if (wait > 0 and self._stop.wait(wait)) or self._stop.is_set():
                     return
                 supply = self._supplies[stream]
                 target = self._targets[stream] / supply.path(number).name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -77,7 +78,10 @@ def run(
     made = recording.finish() if recording else (None, None)
     phases = watch.guarded(system.finish)
     result = watch.result(proof, phases, watch.guarded(system.describe))
-    return replace(result, profiles=tuple(str(one) for one in made if one))
+    picture, trouble = made
+    profiles = (picture.name,) if picture else ()
+    said = {"profile": trouble} if trouble else {}
+    return replace(result, profiles=profiles, system=result.system | said)
 
 
 def _supplies(spec: RunSpec, pace: Pace, form: str, store: Store, tell: Tell) -> list[Supply]:
@@ -163,7 +167,7 @@ class _Watch:
         )
 
     def _latencies(self) -> tuple[Latency, ...]:
-        """By the moment of emission. The last row of a window is due when its end is, up to the gap between two rows."""
+        """In the order of emission. The last row of a window is due when its end is, up to the gap between two rows."""
         if not self.emissions:
             return ()
         taken = np.array([0.0, *(float(sample.taken) for sample in self.queue)])
@@ -192,9 +196,7 @@ def _rates(settled: Sequence[QueueSample]) -> tuple[float, float]:
     if len(settled) < 2 or settled[-1].at <= settled[0].at:
         return 0.0, 0.0
     seconds = settled[-1].at - settled[0].at
-    served = sum(
-        (after.taken - before.taken) * before.queries for before, after in zip(settled, settled[1:], strict=False)
-    )
+    served = sum((after.taken - before.taken) * before.queries for before, after in itertools.pairwise(settled))
     return (settled[-1].taken - settled[0].taken) / seconds, served / seconds
 
 

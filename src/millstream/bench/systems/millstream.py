@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
-
-import pyspark
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from millstream.bench.driving.model import Emission, QuerySpec
 from millstream.bench.journal import Journal
@@ -22,6 +21,9 @@ from millstream.model.plan import BatchResult, IngestPlan
 from millstream.runtime.session import build_session, machine_cores
 from millstream.sources.source import ParquetFiles, Source
 from millstream.version import VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class MillstreamSystem:
@@ -105,7 +107,7 @@ class MillstreamSystem:
         return phases
 
     def describe(self) -> dict[str, str]:
-        return {"name": "Millstream", "version": VERSION, "pyspark": pyspark.__version__}
+        return {"name": "Millstream", "version": VERSION, "pyspark": version("pyspark")}
 
     def close(self) -> None:
         if self._engine is not None:

@@ -13,10 +13,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pyspark
 
 from millstream.bench.driving.model import Emission, QuerySpec
 from millstream.bench.plain_run import STORE_SETTINGS, progress_end
@@ -146,7 +145,7 @@ class SparkSystem:
     def describe(self) -> dict[str, str]:
         return {
             "name": "plain Spark, merged by hand" if self._merged else "plain Spark",
-            "version": pyspark.__version__,
+            "version": version("pyspark"),
             "state store": STATE_STORE,
         }
 

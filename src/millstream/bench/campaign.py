@@ -1,0 +1,140 @@
+"""Runs of the driver for a report: systems started when they are needed, files shared, results gathered."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from millstream.bench.driving.feeding import Store
+from millstream.bench.driving.model import RunResult, RunSpec, Search
+from millstream.bench.driving.profiling import find_profiler
+from millstream.bench.driving.run import run
+from millstream.bench.driving.search import MOST_RUNS, search
+from millstream.bench.progress import Progress, Step
+from millstream.bench.systems.kinds import system_kind
+from millstream.bench.systems.remote import RemoteSystem
+from millstream.bench.workloads.catalogue import find
+from millstream.cli.output import count
+
+DEFAULT_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A cell: a workload on a system. ``queries`` None takes the workload's number; ``density`` 0 is live."""
+
+    workload: str
+    system: str
+    seconds: float = DEFAULT_SECONDS
+    queries: int | None = None
+    density: int = 1_000_000
+    seed: int = 1
+    cores: int = 0
+
+    @property
+    def title(self) -> str:
+        number = "" if self.queries is None else f", {self.queries} {'query' if self.queries == 1 else 'queries'}"
+        return f"{system_kind(self.system).title}: {self.workload}{number}"
+
+    def spec(self, rate: float) -> RunSpec:
+        """The run at a rate."""
+        workload = find(self.workload)
+        load = workload.make(self.seed, self.seconds, self.queries)
+        return RunSpec(
+            workload=self.workload,
+            system=self.system,
+            streams=workload.streams,
+            initial=load.initial,
+            requests=load.requests,
+            rate=rate,
+            seconds=self.seconds,
+            rates=load.rates,
+            density=self.density,
+            seed=self.seed,
+            cores=self.cores or len(os.sched_getaffinity(0)),
+        )
+
+
+@dataclass
+class Campaign:
+    """All runs of one report, one after the other. Each search has a fresh process of its system."""
+
+    out: Path
+    screen: Console
+    steps: int
+    profile: bool = False
+    runs: list[RunResult] = field(default_factory=list)
+    searches: list[Search] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._progress = Progress(self.screen, self.steps)
+        self._workspace: Path | None = None
+        self._number = 0
+        if self.profile:
+            # Told now, not after the first run.
+            find_profiler()
+
+    @contextmanager
+    def opened(self) -> Iterator[Campaign]:
+        """Beside the results, not in a directory that may be memory: durability is part of what is measured."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        self._workspace = Path(tempfile.mkdtemp(prefix="work-", dir=self.out)).absolute()
+        self._store = Store(self._workspace / "rows")
+        try:
+            yield self
+        finally:
+            shutil.rmtree(self._workspace, ignore_errors=True)
+
+    def search(self, asked: Asked, start: float, most_runs: int = MOST_RUNS) -> Search:
+        """Find the rate that a system sustains."""
+        with self._progress.step(f"{asked.title}, sustainable rate") as step, self._system(asked) as system:
+            found = search(asked.title, start, lambda rate: self._run(asked.spec(rate), system, step), most_runs)
+            best = found.best
+            step.result = f"{count(best.spec.rate)} rows/s" if best else f"none; {found.runs[-1].verdict.reason}"
+        self.searches.append(found)
+        return found
+
+    def run(self, asked: Asked, rate: float) -> RunResult:
+        """One run at a rate."""
+        with self._progress.step(f"{asked.title}, {count(rate)} rows/s") as step, self._system(asked) as system:
+            result = self._run(asked.spec(rate), system, step)
+            step.result = result.verdict.reason
+        self.runs.append(result)
+        return result
+
+    def run_specs(self, title: str, specs: Sequence[RunSpec]) -> list[RunResult]:
+        """Runs of ready specs, in one process of their system."""
+        asked = Asked(specs[0].workload, specs[0].system, cores=specs[0].cores)
+        with self._progress.step(title) as step, self._system(asked) as system:
+            results = [self._run(spec, system, step) for spec in specs]
+            step.result = f"{sum(result.verdict.sustained for result in results)} of {len(results)} sustained"
+        self.runs += results
+        return results
+
+    @contextmanager
+    def _system(self, asked: Asked) -> Iterator[RemoteSystem]:
+        assert self._workspace is not None
+        cores = asked.cores or len(os.sched_getaffinity(0))
+        system = RemoteSystem(system_kind(asked.system), self._workspace, cores)
+        try:
+            yield system
+        finally:
+            system.close()
+
+    def _run(self, spec: RunSpec, system: RemoteSystem, step: Step) -> RunResult:
+        assert self._workspace is not None
+        folder = Path(tempfile.mkdtemp(prefix=f"{spec.system}-", dir=self._workspace))
+        self._number += 1
+        profile = self.out / f"profile-{self._number}-{spec.system}.svg" if self.profile else None
+        try:
+            return run(spec, system, self._store, folder, step.tell, profile)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,269 @@
+"""``make bench``: Millstream beside plain Spark and Flink, section by section, as a directory with a page and plots."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from millstream.bench.campaign import Asked, Campaign
+from millstream.bench.driving.model import Claim, RunResult, Search, Suite
+from millstream.bench.machine import describe_machine
+from millstream.bench.reporting.figures import deployment, latency
+from millstream.bench.reporting.page import write_page
+from millstream.bench.reporting.storing import save
+from millstream.bench.reporting.tables import print_suite
+from millstream.bench.systems.kinds import FLINK, MILLSTREAM, MILLSTREAM_ROWS, SPARK, SPARK_MERGED
+from millstream.bench.workloads.catalogue import WORKLOADS
+from millstream.config import nearest
+from millstream.errors import SpecError
+
+# Rows a second to start a search with: above what any of the systems sustains on two cores.
+HIGH = {MILLSTREAM: 8e6, MILLSTREAM_ROWS: 4e6, SPARK: 5e6, SPARK_MERGED: 3e6, FLINK: 2e6}
+LOAD = 0.7
+LIVE = 0
+MANY = 1000
+CHURN_RATE = 200.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """``sections`` empty is all of them; ``quick`` has shorter runs and fewer candidates."""
+
+    out: Path = Path("bench-results")
+    quick: bool = False
+    seed: int = 1
+    sections: tuple[str, ...] = ()
+    flink: bool = False
+
+    def __post_init__(self) -> None:
+        for section in self.sections:
+            if section not in SECTIONS:
+                raise SpecError(
+                    "BAD_SPEC", f"the benchmark has no section {section!r}", hint=nearest(section, tuple(SECTIONS))
+                )
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        return self.sections or tuple(SECTIONS)
+
+
+@dataclass
+class _Bench:
+    """What the sections share: the rates found so far, since later ones run at a share of them."""
+
+    campaign: Campaign
+    options: Options
+    claims: list[Claim] = field(default_factory=list)
+    searches: dict[tuple[str, int], Search] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return 12.0 if self.options.quick else 24.0
+
+    @property
+    def candidates(self) -> int:
+        return 3 if self.options.quick else 5
+
+    def asked(self, workload: str, system: str = MILLSTREAM, **more: Any) -> Asked:
+        return Asked(workload, system, **{"seconds": self.seconds, "seed": self.options.seed, **more})
+
+    def sustained(self, queries: int, system: str = MILLSTREAM) -> Search:
+        """The search at a number of static aggregations, once for each system."""
+        key = (system, queries)
+        if key not in self.searches:
+            asked = self.asked("astream-static", system, queries=queries)
+            start = HIGH[system] / (1 if system == MILLSTREAM else queries)
+            self.searches[key] = self.campaign.search(asked, start, self.candidates)
+        return self.searches[key]
+
+    def rate(self, queries: int, share: float = LOAD) -> float:
+        best = self.sustained(queries).best
+        return (best.spec.rate if best else 500_000.0) * share
+
+    def claim(self, name: str, wanted: float, got: float | None, unit: str, source: str, at_most: bool = False) -> None:
+        self.claims.append(Claim(name, wanted, got, at_most, unit, source))
+
+
+def _single(bench: _Bench) -> None:
+    """One aggregation: every system on its own."""
+    systems = [MILLSTREAM, MILLSTREAM_ROWS, SPARK, *([FLINK] if bench.options.flink else [])]
+    found = {system: bench.sustained(1, system) for system in systems}
+    plain = _rate(found[SPARK])
+    source = "sustainable throughput of astream-static, 1 query"
+    bench.claim(
+        "1 aggregation, columnar source, of plain Spark", 2.0, _of(_rate(found[MILLSTREAM]), plain), "×", source
+    )
+    rows = _of(_rate(found[MILLSTREAM_ROWS]), plain)
+    bench.claim("1 aggregation, the same streaming DataFrame, of plain Spark", 0.91, rows, "×", source)
+
+
+def _queries(bench: _Bench) -> None:
+    """From 1 to 1000 aggregations, and plain Spark at the numbers it can run, also merged by hand."""
+    ours = {number: bench.sustained(number) for number in ((1, MANY) if bench.options.quick else (1, 10, 100, MANY))}
+    plain = [bench.sustained(number, SPARK) for number in ((1, 20) if bench.options.quick else (1, 5, 20))]
+    if not bench.options.quick:
+        bench.sustained(20, SPARK_MERGED)
+    many = _overall(ours[MANY])
+    best = max((rate for search in plain if (rate := _overall(search)) is not None), default=None)
+    source = "sustainable throughput of astream-static"
+    bench.claim("1000 aggregations, overall, of plain Spark at its best number", 1000.0, _of(many, best), "×", source)
+    inputs = _of(_rate(ours[MANY]), _rate(ours[1]))
+    bench.claim("1000 aggregations: input rate of that at 1", 0.6, inputs, "×", source)
+    shares = [] if (run := ours[MANY].best) is None else [sharing_share(run)]
+    bench.claim(
+        "query-sets and bit-sets at 1000 queries, of processing", 0.2, shares[0] if shares else None, "×",
+        "phases of the best run at 1000 queries", at_most=True,
+    )  # fmt: skip
+
+
+def _latency(bench: _Bench) -> None:
+    """Event-time latency of 1000 queries with windows of a second, at a share of what is sustained."""
+    asked = bench.asked("astream-second", queries=MANY, density=LIVE)
+    found = bench.campaign.search(asked, bench.rate(MANY, 1.0), bench.candidates)
+    best = found.best
+    if best is None:
+        bench.claim("event-time latency p99 at 70 %, 1000 queries, 1 s windows", 2.0, None, "s", "", at_most=True)
+        return
+    result = bench.campaign.run(asked, best.spec.rate * LOAD)
+    found_latency = latency(result)
+    p99 = found_latency.p99 if found_latency else None
+    source = f"astream-second at {result.spec.rate / 1e6:.2f} M rows/s"
+    bench.claim("event-time latency p99 at 70 %, 1000 queries, 1 s windows", 2.0, p99, "s", source, at_most=True)
+
+
+def _deployment(bench: _Bench) -> None:
+    """Creates and deletes while data flow: AStream's second scenario, and as many as are sustained."""
+    result = bench.campaign.run(bench.asked("astream-sc2-50", seconds=bench.seconds * 2), bench.rate(MANY))
+    sealed, effective = deployment(result, "acknowledged"), deployment(result, "effective")
+    source = f"astream-sc2-50 at {result.spec.rate / 1e6:.2f} M rows/s"
+    bench.claim("deployment p99, to the sealed epoch", 0.3, sealed and sealed.p99, "s", source, at_most=True)
+    bench.claim("deployment p99, to the first micro-batch", 1.0, effective and effective.p99, "s", source, at_most=True)
+    churn = bench.campaign.run(bench.asked("astream-churn", queries=MANY), bench.rate(MANY, 0.5))
+    done = [one for one in churn.deployments if one.acknowledged <= churn.spec.seconds]
+    rate = len(done) / churn.spec.seconds if churn.verdict.sustained else None
+    bench.claim("creates and deletes a second, 1000 running", CHURN_RATE, rate, "/s", "astream-churn")
+
+
+def _visitors(bench: _Bench) -> None:
+    """What 100 new queries cost 100 running ones: the rate an overloaded system takes, before and after."""
+    result = bench.campaign.run(bench.asked("astream-visitors", queries=100), bench.rate(100, 1.5))
+    effect = visitors_effect(result)
+    bench.claim(
+        "throughput that 100 running queries lose to 100 new ones", 0.1, effect, "×", "astream-visitors", at_most=True
+    )
+
+
+def _cores(bench: _Bench) -> None:
+    """One core against all."""
+    cores = len(os.sched_getaffinity(0))
+    for number in sorted({1, cores}):
+        asked = bench.asked("astream-static", queries=MANY, cores=number)
+        bench.campaign.search(asked, HIGH[MILLSTREAM] * number / cores, bench.candidates)
+
+
+def _workloads(bench: _Bench) -> None:
+    """Every workload of the catalogue, once, at a rate that suits two cores."""
+    for workload in WORKLOADS.values():
+        bench.campaign.run(bench.asked(workload.name), workload.rate)
+
+
+SECTIONS: dict[str, Callable[[_Bench], None]] = {
+    "single": _single,
+    "queries": _queries,
+    "latency": _latency,
+    "deployment": _deployment,
+    "visitors": _visitors,
+    "cores": _cores,
+    "workloads": _workloads,
+}
+# About as many steps as each section has, for the progress line.
+STEPS = {"single": 3, "queries": 7, "latency": 2, "deployment": 2, "visitors": 1, "cores": 2}
+
+
+def main(options: Options, console: Console | None = None) -> dict[str, Any]:
+    """Run the sections, print tables, keep JSON, plots and the page; the result says where."""
+    screen = console or Console(stderr=True, highlight=False)
+    machine = describe_machine()
+    if machine.busy:
+        screen.print(f"the machine is busy (load {machine.load:.1f}); measure again when it is quiet")
+    began = datetime.now(UTC)
+    directory = options.out / f"bench-{began:%Y%m%dT%H%M%SZ}"
+    steps = sum(STEPS.get(section, len(WORKLOADS)) for section in options.chosen)
+    with Campaign(directory, screen, steps).opened() as campaign:
+        bench = _Bench(campaign, options)
+        for section in options.chosen:
+            SECTIONS[section](bench)
+    asked = {"seed": options.seed, "quick": options.quick, "sections": list(options.chosen), "began": began.isoformat()}
+    suite = Suite(
+        name="bench",
+        machine=asdict(machine),
+        options=asked,
+        searches=tuple(campaign.searches),
+        runs=tuple(campaign.runs),
+        claims=tuple(bench.claims),
+        failures=tuple(campaign.failures),
+    )
+    return keep(suite, directory, screen)
+
+
+def keep(suite: Suite, directory: Path, screen: Console) -> dict[str, Any]:
+    """Tables on the screen, everything else in the directory."""
+    screen.print()
+    print_suite(suite, screen)
+    save(suite, directory)
+    page = write_page(suite, directory)
+    screen.print(f"kept in {directory}; open {page}", markup=False, soft_wrap=True)
+    return {
+        "directory": str(directory),
+        "page": str(page),
+        "claims": [asdict(claim) for claim in suite.claims],
+        "failures": list(suite.failures),
+    }
+
+
+def sharing_share(run: RunResult) -> float | None:
+    """The share of the tasks' time that goes into finding the queries of each row, and the members of classes."""
+    total = sum(run.phases.get(phase, 0.0) for phase in TASK_PHASES)
+    return sum(run.phases.get(phase, 0.0) for phase in SHARING_PHASES) / total if total else None
+
+
+# What a task's time is made of; "batch" and "fire" are the whole of it once more.
+TASK_PHASES = (
+    "read", "evaluate", "classes", "aggregate", "keep rows", "write", "fire: read", "fire: answer", "fire: write"
+)  # fmt: skip
+SHARING_PHASES = ("evaluate", "classes")
+
+
+def visitors_effect(run: RunResult) -> float | None:
+    """The share of the rate that was lost: a quarter of the run before the newcomers, against the last quarter."""
+    arrival = min((request.at for request in run.spec.requests), default=None)
+    if arrival is None:
+        return None
+    before = _taken(run, arrival / 2, arrival)
+    after = _taken(run, (arrival + run.spec.seconds) / 2, run.spec.seconds)
+    return None if before is None or after is None else 1 - after / before
+
+
+def _taken(run: RunResult, since: float, until: float) -> float | None:
+    samples = [sample for sample in run.queue if since <= sample.at <= until]
+    if len(samples) < 2:
+        return None
+    return (samples[-1].taken - samples[0].taken) / (samples[-1].at - samples[0].at) or None
+
+
+def _rate(search: Search) -> float | None:
+    return search.best.spec.rate if search.best else None
+
+
+def _overall(search: Search) -> float | None:
+    return search.best.spec.rate * len(search.best.spec.initial) if search.best else None
+
+
+def _of(above: float | None, below: float | None) -> float | None:
+    return None if above is None or not below else above / below
