@@ -4,8 +4,8 @@ seed."""
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ from tests.oracle.compare import difference
 import millstream
 from millstream.bench.driving.model import QuerySpec, StreamSpec
 from millstream.bench.workloads.catalogue import WORKLOADS, find
-from millstream.bench.workloads.load import Workload, generator_of
+from millstream.bench.workloads.load import Workload
 from millstream.errors import SpecError
 from millstream.model.stream import Stream
 from millstream.runtime.analyzer import SparkAnalyzer
-from millstream.sources.generators import DEFAULT_START
+from millstream.sources.generators import generator_from
 from millstream.sources.schema import parse_ddl
 from millstream.sql.frontend import FrontEnd
 
@@ -67,17 +67,15 @@ def test_another_seed_draws_other_queries(name: str) -> None:
 @each
 def test_the_streams_share_the_rate(workload: Workload) -> None:
     assert sum(stream.share for stream in workload.streams) == pytest.approx(1.0)
-    seeds = {generator_of(stream, 3, 1_000_000, 0).seed for stream in workload.streams}
-    assert seeds.isdisjoint(generator_of(stream, 4, 1_000_000, 0).seed for stream in workload.streams)
 
 
 @each
-def test_the_texts_of_a_stream_make_its_rows(workload: Workload) -> None:
+def test_the_text_of_a_stream_is_a_generator_of_its_columns(workload: Workload) -> None:
     for stream in workload.streams:
-        generator = generator_of(stream, 3, 10_000, 5_000_000)
+        generator = generator_from(stream.generator)
         assert generator.fields == parse_ddl(stream.schema)
-        assert generator.density == round(10_000 * stream.share)
-        assert generator.generate(0, 1)["time"].cast("int64").to_pylist() == [5_000_000]
+        assert generator.describe().items() >= stream.generator.items()
+        assert stream.generator.keys().isdisjoint(("rate", "density", "seed", "start"))
 
 
 def test_known_workloads() -> None:
@@ -243,9 +241,10 @@ def test_answers_are_those_of_plain_spark(
 
 
 def some_rows(stream: StreamSpec, changes: dict[str, str]) -> pa.Table:
-    changed = replace(stream, generator=stream.generator | changes)
-    generator = generator_of(changed, 5, DENSITY, DEFAULT_START)
-    return generator.generate(0, SECONDS * generator.density)
+    """As many as fall to the stream; streams have seeds of their own."""
+    seed, density = zlib.crc32(stream.name.encode()), round(DENSITY * stream.share)
+    generator = generator_from(stream.generator | changes | {"seed": str(seed), "density": str(density)})
+    return generator.generate(0, SECONDS * density)
 
 
 def written(table: pa.Table, folder: Path) -> str:

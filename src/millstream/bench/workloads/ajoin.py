@@ -71,10 +71,8 @@ def _workload(
 
 
 def _sources(ways: int, keys: int = AJOIN_MAX) -> tuple[StreamSpec, ...]:
-    """Like streams at the same rate, each with a seed of its own."""
-    return tuple(
-        stream(name, AJoinGenerator(seed=n, attributes_max=keys), 1 / ways) for n, name in enumerate(SOURCES[:ways])
-    )
+    """Like streams at the same rate."""
+    return tuple(stream(name, AJoinGenerator(attributes_max=keys), 1 / ways) for name in SOURCES[:ways])
 
 
 def _similar(random: Random, similarity: float) -> Question:

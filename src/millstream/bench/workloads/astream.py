@@ -80,11 +80,9 @@ def _scenarios(many: int) -> Iterator[tuple[str, str, Scripted]]:
 
 
 def _sources(ways: int) -> tuple[StreamSpec, ...]:
-    """Like streams at the same rate, each with a seed of its own."""
-    return tuple(
-        stream(name, AStreamGenerator(seed=n, keys=KEYS, fields_max=FIELDS_MAX), 1 / ways)
-        for n, name in enumerate(SOURCES[:ways])
-    )
+    """Like streams at the same rate."""
+    rows = AStreamGenerator(keys=KEYS, fields_max=FIELDS_MAX)
+    return tuple(stream(name, rows, 1 / ways) for name in SOURCES[:ways])
 
 
 def _sum(random: Random) -> Question:

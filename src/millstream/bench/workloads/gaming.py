@@ -50,12 +50,12 @@ def _named(workload: Workload, variant: str, title: str) -> Workload:
 
 
 def _purchases(users: int = USERS, gem_packs: int = GEM_PACKS, share: float = 1.0) -> tuple[StreamSpec, ...]:
-    generator = GamingGenerator(table="purchases", seed=0, users=users, gem_packs=gem_packs)
+    generator = GamingGenerator(table="purchases", users=users, gem_packs=gem_packs)
     return (stream("purchases", generator, share),)
 
 
 def _both(users: int = JOINED_USERS, gem_packs: int = GEM_PACKS) -> tuple[StreamSpec, ...]:
-    ads = GamingGenerator(table="ads", seed=1, users=users, gem_packs=gem_packs)
+    ads = GamingGenerator(table="ads", users=users, gem_packs=gem_packs)
     return (*_purchases(users, gem_packs, 0.5), stream("ads", ads, 0.5))
 
 

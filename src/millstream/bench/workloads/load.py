@@ -11,15 +11,13 @@ from millstream.bench.driving.model import WARM_UP, QuerySpec, Request, StreamSp
 from millstream.bench.workloads.questions import Question
 from millstream.bench.workloads.scripts import Scripted, play
 from millstream.errors import SpecError
-from millstream.sources.generators import RowGenerator, generator_from
+from millstream.sources.generators import RowGenerator
 from millstream.sources.schema import format_ddl
 
 Rates = tuple[tuple[float, float], ...]
 STEADY: Rates = ((0.0, 1.0),)
-# Each run has seeds of its own for so many streams.
-MAX_STREAMS = 8
 # What a run decides about the rows of a stream.
-_OF_THE_RUN = ("rate", "density", "start")
+_OF_THE_RUN = ("rate", "density", "seed", "start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +66,9 @@ def drawn(ask: Callable[[Random], Question]) -> Callable[[int], Iterator[QuerySp
 
 
 def stream(name: str, generator: RowGenerator, share: float = 1.0) -> StreamSpec:
+    """The rows of a generator as a stream."""
     text = {key: value for key, value in generator.describe().items() if key not in _OF_THE_RUN}
     return StreamSpec(name, text, format_ddl(generator.fields), share)
-
-
-def generator_of(stream: StreamSpec, seed: int, density: int, start: int) -> RowGenerator:
-    """What makes the rows of a stream in a run: ``density`` is over all streams, and each stream has a seed of its
-    own."""
-    of_stream = seed * MAX_STREAMS + int(stream.generator["seed"])
-    rows = max(1, round(density * stream.share))
-    return generator_from(stream.generator | {"seed": str(of_stream), "density": str(rows), "start": str(start)})
 
 
 def dip(low: float) -> Callable[[float], Rates]:

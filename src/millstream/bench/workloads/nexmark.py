@@ -22,9 +22,9 @@ STATIC = (1, 10, 20, 30)
 AD_HOC = ((1, 0, 10, 1), (0, 1, 10, 31), (8, 8, 10, 1), (10, 10, 5, 20))
 
 _AUCTION_SHARE = 1 / (BIDS_PER_AUCTION + 1)
-BIDS = stream("bids", NexmarkGenerator(table="bids", seed=1, bids_per_auction=BIDS_PER_AUCTION))
+BIDS = stream("bids", NexmarkGenerator(table="bids", bids_per_auction=BIDS_PER_AUCTION))
 AUCTIONS_AND_BIDS = (
-    stream("auctions", NexmarkGenerator(table="auctions", seed=0), _AUCTION_SHARE),
+    stream("auctions", NexmarkGenerator(table="auctions"), _AUCTION_SHARE),
     replace(BIDS, share=1 - _AUCTION_SHARE),
 )
 
