@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,11 @@ from millstream.errors import SourceError
 from millstream.sources.generators import (
     BLOCK_ROWS,
     DEFAULT_START,
+    AJoinGenerator,
     AStreamGenerator,
+    BasicGenerator,
     GamingGenerator,
+    NexmarkGenerator,
     RowGenerator,
     generator_from,
 )
@@ -25,12 +29,24 @@ GENERATORS: list[RowGenerator] = [
     AStreamGenerator(rate=100, density=7, seed=-1, keys=10, fields_max=3, start=-5, disorder=100),
     GamingGenerator(seed=3),
     GamingGenerator(table="ads", rate=5, users=7, gem_packs=1, disorder=2**33),
+    AJoinGenerator(seed=3, attributes_max=5000),
+    NexmarkGenerator(seed=3, table="auctions", categories=7),
+    NexmarkGenerator(seed=3, open_auctions=30, bids_per_auction=4, bidders=9, price_max=1),
+    BasicGenerator(side=1, match_every=3),
 ]
 
 FIELD1 = [106, 37, 142]
 PURCHASES = [
     {"user_id": 60578, "gem_pack": 7, "price": Decimal("71.11")},
     {"user_id": 22819, "gem_pack": 14, "price": Decimal("31.61")},
+]
+
+# (generator, number of a row, the row without its time)
+ROWS: list[tuple[RowGenerator, int, dict[str, int]]] = [
+    (AJoinGenerator(seed=1), 1, {"a1": 151, "a2": 37, "a3": 154, "a4": 318, "a5": 425, "a6": 399}),
+    (NexmarkGenerator(seed=1, table="auctions"), 1, {"id": 1, "quantity": 1, "category": 20, "reserve": 2706}),
+    (NexmarkGenerator(seed=1), 10_000, {"id": 10_000, "auction": 593, "bidder": 39_725, "price": 7480}),
+    (BasicGenerator(side=1), 2, {"number": -7}),
 ]
 
 
@@ -62,6 +78,8 @@ def test_the_first_rows_never_change() -> None:
     assert table["field1"].to_pylist() == FIELD1
     purchases = GamingGenerator(seed=1).generate(0, 2)
     assert purchases.drop_columns(["time"]).to_pylist() == PURCHASES
+    for generator, number, row in ROWS:
+        assert generator.generate(number, number + 1).drop_columns(["time"]).to_pylist() == [row]
 
 
 def test_astream_tuples() -> None:
@@ -85,6 +103,50 @@ def test_gaming_keys_are_normal() -> None:
     prices = table["price"].to_pylist()
     assert min(prices) == Decimal("0.99")
     assert max(prices) == Decimal("99.99")
+
+
+def test_a_single_key() -> None:
+    table = GamingGenerator(seed=5, users=1, gem_packs=1).generate(0, 1000)
+    assert set(table["user_id"].to_pylist()) == set(table["gem_pack"].to_pylist()) == {0}
+
+
+def test_ajoin_attributes_are_uniform() -> None:
+    table = AJoinGenerator(seed=5).generate(0, 200_000)
+    for i in range(1, 7):
+        values = table[f"a{i}"].to_numpy()
+        assert (values.min(), values.max()) == (0, 499)
+        assert abs(values.std() - 500 / 12**0.5) < 1
+
+
+def test_bids_go_to_recent_auctions() -> None:
+    """Ten auctions a second and ninety bids: a bid comes after its auction, by at most as many as are open."""
+    auctions = NexmarkGenerator(table="auctions", density=10).generate(0, 30_000)
+    bids = NexmarkGenerator(table="bids", density=90, open_auctions=100).generate(0, 200_000)
+    assert auctions["id"].to_pylist()[:3] == bids["id"].to_pylist()[:3] == [0, 1, 2]
+    behind = np.arange(200_000) // 9 - bids["auction"].to_numpy()
+    assert (behind.min() >= 0, behind.max() < 100) == (True, True)
+    assert abs(behind.mean() - 50) < 1
+    assert abs(behind.std() - 100 / 6) < 1
+    known = bids.filter(pc.greater_equal(bids["auction"], 0))
+    opened = auctions["time"].cast("int64").to_numpy()[known["auction"].to_numpy()]
+    age = (known["time"].cast("int64").to_numpy() - opened) / 1e6
+    assert 0 <= age.min() < age.max() < 100 / 10 + 0.1
+
+
+def test_nexmark_attributes() -> None:
+    auctions = NexmarkGenerator(table="auctions", seed=1).generate(0, 200_000)
+    assert set(auctions["quantity"].to_pylist()) == set(range(1, 11))
+    assert auctions["category"].to_numpy().max() == 49
+    bids = NexmarkGenerator(seed=2).generate(0, 200_000)
+    for column, bound in ((auctions["reserve"], 10_000), (bids["price"], 10_000), (bids["bidder"], 100_000)):
+        assert abs(column.to_numpy().mean() / bound - 1 / 2) < 0.01
+        assert abs(column.to_numpy().std() / bound - 1 / 6) < 0.01
+
+
+def test_one_basic_row_in_ten_thousand_meets_another() -> None:
+    left, right = (BasicGenerator(side=side).generate(0, 100_000)["number"].to_pylist() for side in (0, 1))
+    assert len(set(left)) == len(set(right)) == 100_000
+    assert sorted(set(left) & set(right)) == list(range(0, 100_000, 10_000))
 
 
 def test_event_times() -> None:
@@ -118,7 +180,25 @@ def test_bad_options(bad: dict[str, int]) -> None:
         AStreamGenerator(**bad)  # type: ignore[arg-type]
 
 
-def test_unknown_table() -> None:
-    with pytest.raises(SourceError, match="no table 'purchase'") as caught:
-        GamingGenerator(table="purchase")
-    assert "'purchases'" in (caught.value.hint or "")
+@pytest.mark.parametrize(
+    ("kind", "table", "known"), [(GamingGenerator, "purchase", "purchases"), (NexmarkGenerator, "bid", "bids")]
+)
+def test_unknown_table(kind: type[GamingGenerator | NexmarkGenerator], table: str, known: str) -> None:
+    with pytest.raises(SourceError, match=f"no table '{table}'") as caught:
+        kind(table=table)
+    assert f"'{known}'" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        (AJoinGenerator, {"attributes_max": 0}),
+        (NexmarkGenerator, {"bids_per_auction": 0}),
+        (NexmarkGenerator, {"open_auctions": 0}),
+        (BasicGenerator, {"match_every": 0}),
+        (BasicGenerator, {"side": 2}),
+    ],
+)
+def test_bad_options_of_other_kinds(kind: type[RowGenerator], bad: dict[str, int]) -> None:
+    with pytest.raises(SourceError, match=next(iter(bad))):
+        kind(**bad)

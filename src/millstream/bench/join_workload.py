@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar
-
-import pyarrow as pa
 
 from millstream.bench.workload import FIELDS, FIELDS_MAX, KEYS, OPERATORS, SCHEMA, WINDOW_MAX
-from millstream.model.stream import Field
-from millstream.model.types import INTEGER, TIMESTAMP
-from millstream.sources.generators import AStreamGenerator, RowGenerator
+from millstream.bench.workloads.questions import Item, Join, Leg, Window, total
+from millstream.sources.generators import AJoinGenerator, AStreamGenerator, RowGenerator
+from millstream.sources.schema import format_ddl
 
 ATTRIBUTES = tuple(f"a{i}" for i in range(1, 7))
 AJOIN_MAX = 500
-AJOIN_SCHEMA = ", ".join([*(f"{name} INT" for name in ATTRIBUTES), "time TIMESTAMP"])
+AJOIN_SCHEMA = format_ddl(AJoinGenerator().fields)
 SOURCES = tuple(f"s{i}" for i in range(1, 6))
 # Constants of the predicates of n-way joins: each source keeps two to three fifths of its rows, whatever n is.
 HALF = (200, 300)
@@ -25,20 +22,6 @@ SIMILARITY = 0.5
 # Chosen by what it draws, before anything was measured with it: AStream's first join has a tumbling window and keeps
 # half of the rows of each side, so that the comparison at one query rests on neither a huge nor an empty answer.
 DEFAULT_SEED = 1414
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AJoinGenerator(RowGenerator):
-    """Tuples of the AJoin workload: six attributes, each uniform in [0, 500)."""
-
-    kind: ClassVar[str] = "ajoin"
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        return (*(Field(name, INTEGER) for name in ATTRIBUTES), Field("time", TIMESTAMP))
-
-    def column(self, name: str, block: int, first: int, rows: int) -> pa.Array:
-        return pa.array(self._uniform(name, block, first, rows, AJOIN_MAX)).cast(pa.int32())
 
 
 @dataclass(frozen=True)
@@ -50,7 +33,7 @@ class Workload:
     keys: int
     schema: str
     generator: Callable[[int, int], RowGenerator]
-    draw: Callable[[Random, int], str]
+    draw: Callable[[Random, int], Join]
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -59,7 +42,7 @@ class Workload:
     def queries(self, count: int, seed: int) -> list[str]:
         """The first ``count`` queries of a seed: a smaller number is always the beginning of a larger one."""
         random = Random(seed)
-        return [self.draw(random, self.ways) for _ in range(count)]
+        return [self.draw(random, self.ways).sql() for _ in range(count)]
 
 
 def common_parts(similarity: float, sources: int, drawn: int) -> tuple[int, int]:
@@ -77,71 +60,78 @@ def common_parts(similarity: float, sources: int, drawn: int) -> tuple[int, int]
     return drawn, min(drawn, round(wanted / drawn))
 
 
-def ajoin(random: Random, ways: int) -> str:
+def ajoin(random: Random, ways: int) -> Join:
     """A pure join of two sources; the pattern joins the first attribute of both, and a query has one of them in common
     with it."""
-    sources, attributes = common_parts(SIMILARITY, ways, random.randint(1, ways))
-    assert sources == ways
-    kept = random.sample(range(ways), attributes)
-    left, right = (ATTRIBUTES[0] if side in kept else random.choice(ATTRIBUTES[1:]) for side in range(ways))
-    window = f"window(time, '{random.randint(1, 3)} seconds')"
-    made = _sources([(source, window, "") for source in SOURCES[:ways]])
-    on = f"s1.{left} = s2.{right} AND s1.w = s2.w"
-    return f"{made} SELECT s1.{left} AS k, s1.a6 AS x, s2.a6 AS y FROM w1 AS s1 JOIN w2 AS s2 ON {on}"
+    return similar_ajoin(random, SIMILARITY)
 
 
-def astream_join(random: Random, ways: int) -> str:
+def similar_ajoin(random: Random, similarity: float) -> Join:
+    """A pure join of two sources, of a similarity to the join of the first two by their first attributes."""
+    sources, attributes = common_parts(similarity, 2, random.choice([n for n in (1, 2) if similarity * 4 % n == 0]))
+    kept = random.sample(range(sources), attributes)
+    left, right = (ATTRIBUTES[0] if side in kept else random.choice(ATTRIBUTES[1:]) for side in range(2))
+    window = short_window(random)
+    names = SOURCES[:2] if sources == 2 else (SOURCES[0], random.choice(SOURCES[2:]))
+    legs = tuple(Leg(f"s{n}", source) for n, source in enumerate(names, start=1))
+    return Join(window, legs, (f"s1.{left} = s2.{right}",), pair(f"s1.{left}", "a6"))
+
+
+def astream_join(random: Random, ways: int) -> Join:
     """AStream's join of two streams by key, one predicate on each side, a sliding window."""
-    window, predicates = _astream_window(random), [_astream_predicate(random) for _ in range(ways)]
-    made = _sources([(s, window, p) for s, p in zip(SOURCES, predicates, strict=False)])
-    joined = "w1 AS s1 JOIN w2 AS s2 ON s1.key = s2.key AND s1.w = s2.w"
-    return f"{made} SELECT s1.key AS k, s1.field1 AS x, s2.field1 AS y FROM {joined}"
+    window, predicates = astream_window(random), [_astream_predicate(random) for _ in range(ways)]
+    return Join(window, legs_of(predicates), ("s1.key = s2.key",), pair("s1.key", "field1"))
 
 
-def ajoin_chain(random: Random, ways: int) -> str:
+def ajoin_chain(random: Random, ways: int) -> Join:
     """An n-way join on different attributes at each step, aggregated by the first join attribute."""
-    window = f"window(time, '{random.randint(1, 3)} seconds')"
-    conditions = _halves(random, ATTRIBUTES)
+    window = short_window(random)
+    conditions = halves(random, ATTRIBUTES)
     # Two join attributes of each source: that to the source before, and that to the next.
     attributes = [random.sample(ATTRIBUTES[:5], 2) for _ in SOURCES]
-    made = _sources([(s, window, c) for s, c in zip(SOURCES[:ways], conditions, strict=False)])
-    joined = "w1 AS s1"
-    for number in range(2, ways + 1):
-        on = f"s{number - 1}.{attributes[number - 2][1]} = s{number}.{attributes[number - 1][0]}"
-        joined += f" JOIN w{number} AS s{number} ON {on} AND s1.w = s{number}.w"
-    key = f"s1.{attributes[0][1]}"
-    return f"{made} SELECT {key} AS k, COUNT(*) AS x, SUM(s{ways}.a6) AS y FROM {joined} GROUP BY {key}, s1.w"
+    on = tuple(f"s{n}.{attributes[n - 1][1]} = s{n + 1}.{attributes[n][0]}" for n in range(1, ways))
+    return counted(window, legs_of(conditions[:ways]), on, f"s1.{attributes[0][1]}", "a6")
 
 
-def astream_complex(random: Random, ways: int) -> str:
+def astream_complex(random: Random, ways: int) -> Join:
     """AStream's complex query: one predicate on each source, an n-ary join by key, an aggregation."""
-    window = _astream_window(random)
-    made = _sources([(s, window, c) for s, c in zip(SOURCES[:ways], _halves(random, FIELDS), strict=False)])
-    joined = "w1 AS s1"
-    for number in range(2, ways + 1):
-        joined += f" JOIN w{number} AS s{number} ON s1.key = s{number}.key AND s1.w = s{number}.w"
-    return f"{made} SELECT s1.key AS k, COUNT(*) AS x, SUM(s{ways}.field1) AS y FROM {joined} GROUP BY s1.key, s1.w"
+    window = astream_window(random)
+    on = tuple(f"s1.key = s{n}.key" for n in range(2, ways + 1))
+    return counted(window, legs_of(halves(random, FIELDS)[:ways]), on, "s1.key", "field1")
 
 
-def _sources(parts: list[tuple[str, str, str]]) -> str:
-    """The WITH clause: each source with its window column and its condition, as w1, w2, …"""
-    made = []
-    for number, (source, window, condition) in enumerate(parts, start=1):
-        where = f" WHERE {condition}" if condition else ""
-        made.append(f"w{number} AS (SELECT *, {window} AS w FROM {source}{where})")
-    return "WITH " + ", ".join(made)
+def counted(window: Window, legs: tuple[Leg, ...], on: tuple[str, ...], key: str, added: str) -> Join:
+    """A join whose rows are counted by a key, with the sum of a column of its last leg."""
+    items = (Item(key, "k"), Item("COUNT(*)", "x"), total(f"{legs[-1].name}.{added}", "y"))
+    return Join(window, legs, on, items, (key,))
 
 
-def _astream_window(random: Random) -> str:
+def pair(key: str, column: str) -> tuple[Item, ...]:
+    """The columns of a pure join: its key, and a column of each side."""
+    return (Item(key, "k"), Item(f"s1.{column}", "x"), Item(f"s2.{column}", "y"))
+
+
+def legs_of(conditions: list[str]) -> tuple[Leg, ...]:
+    """The first sources, each with its condition."""
+    return tuple(Leg(source, source, condition) for source, condition in zip(SOURCES, conditions, strict=False))
+
+
+def short_window(random: Random) -> Window:
+    """AJoin's: one to three seconds, one after the other."""
+    length = random.randint(1, 3)
+    return Window(length, length)
+
+
+def astream_window(random: Random) -> Window:
     length = random.randint(1, WINDOW_MAX)
-    return f"window(time, '{length} seconds', '{random.randint(1, length)} seconds')"
+    return Window(length, random.randint(1, length))
 
 
 def _astream_predicate(random: Random) -> str:
     return f"{random.choice(FIELDS)} {random.choice(OPERATORS)} {random.randrange(FIELDS_MAX)}"
 
 
-def _halves(random: Random, attributes: tuple[str, ...]) -> list[str]:
+def halves(random: Random, attributes: tuple[str, ...]) -> list[str]:
     """A condition for each source there is, so that a query draws the same however many of them it joins."""
     return [f"{random.choice(attributes)} {random.choice(('<', '>='))} {random.randint(*HALF)}" for _ in SOURCES]
 

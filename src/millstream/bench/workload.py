@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from millstream.bench.workloads.questions import Item, Question, Window, aggregation
+
 STREAM = "tuples"
 SCHEMA = ", ".join(["key BIGINT", *(f"field{i} INT" for i in range(1, 6)), "time TIMESTAMP"])
 
@@ -32,6 +34,11 @@ class AStreamQuery:
     slide: int
 
     @property
+    def question(self) -> Question:
+        where = f"{self.field} {self.operator} {self.constant}"
+        return aggregation(Window(self.length, self.slide), STREAM, where, ("key",), (Item("SUM(field1)", "total"),))
+
+    @property
     def sql(self) -> str:
         """The text, which Millstream and plain Spark both take.
 
@@ -39,9 +46,7 @@ class AStreamQuery:
         "SELECT key, SUM(field1) AS total FROM tuples WHERE field3 <= 120
          GROUP BY key, window(time, '8 seconds', '4 seconds')"
         """
-        window = f"window(time, '{self.length} seconds', '{self.slide} seconds')"
-        where = f"{self.field} {self.operator} {self.constant}"
-        return f"SELECT key, SUM(field1) AS total FROM {STREAM} WHERE {where} GROUP BY key, {window}"
+        return self.question.sql
 
 
 def draw_query(random: Random) -> AStreamQuery:

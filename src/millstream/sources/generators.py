@@ -86,7 +86,7 @@ class RowGenerator(ABC):
         return pa.table([pa.chunked_array(pieces[name], types[name]) for name in names], names)
 
     def _times(self, name: str, block: int, first: int, rows: int) -> pa.Array:
-        row = np.arange(rows, dtype=np.int64) + (block * BLOCK_ROWS + first)
+        row = _numbers(block, first, rows)
         # Whole seconds apart, so that the product cannot overflow.
         times = self.start + row // self.density * MICROS + row % self.density * MICROS // self.density
         if self.disorder:
@@ -170,9 +170,7 @@ class GamingGenerator(RowGenerator):
     def __post_init__(self) -> None:
         RowGenerator.__post_init__(self)
         _at_least_one(self, "users", "gem_packs")
-        if self.table not in ("purchases", "ads"):
-            hint = nearest(self.table, ("purchases", "ads"))
-            raise SourceError("BAD_STREAM", f"the gaming generator has no table {self.table!r}", hint=hint)
+        _one_of(self, "purchases", "ads")
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -188,6 +186,109 @@ class GamingGenerator(RowGenerator):
         return _decimals(cents, decimal(10, 2).arrow)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AJoinGenerator(RowGenerator):
+    """Tuples of the AJoin workload: six attributes, each uniform in [0, attributes_max)."""
+
+    attributes_max: int = 500
+
+    kind: ClassVar[str] = "ajoin"
+
+    def __post_init__(self) -> None:
+        RowGenerator.__post_init__(self)
+        _at_least_one(self, "attributes_max")
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return (*(Field(f"a{i}", INTEGER) for i in range(1, 7)), Field("time", TIMESTAMP))
+
+    def column(self, name: str, block: int, first: int, rows: int) -> pa.Array:
+        return pa.array(self._uniform(name, block, first, rows, self.attributes_max).astype(np.int32))
+
+
+# Pieces of an auction: uniform from 1 to this many.
+_QUANTITY_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NexmarkGenerator(RowGenerator):
+    """``AUCTIONS(id, quantity, category, reserve, time)`` or ``BIDS(id, auction, bidder, price, time)``.
+
+    Ids are row numbers. Categories, reserves, bidders and prices are normally distributed. A bid goes to one of the
+    last ``open_auctions`` auctions, those in the middle most often: auctions are supposed to come at a rate that is
+    ``bids_per_auction`` times lower than that of the bids, which tells how many there have been. Those that opened
+    before the first row have negative ids.
+    """
+
+    table: str = "bids"
+    categories: int = 50
+    bidders: int = 100_000
+    price_max: int = 10_000
+    open_auctions: int = 1000
+    bids_per_auction: int = 9
+
+    kind: ClassVar[str] = "nexmark"
+
+    def __post_init__(self) -> None:
+        RowGenerator.__post_init__(self)
+        _at_least_one(self, "categories", "bidders", "price_max", "open_auctions", "bids_per_auction")
+        _one_of(self, "auctions", "bids")
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        if self.table == "auctions":
+            own = (Field("quantity", INTEGER), Field("category", INTEGER), Field("reserve", INTEGER))
+        else:
+            own = (Field("auction", LONG), Field("bidder", LONG), Field("price", INTEGER))
+        return (Field("id", LONG), *own, Field("time", TIMESTAMP))
+
+    def column(self, name: str, block: int, first: int, rows: int) -> pa.Array:
+        if name == "id":
+            return pa.array(_numbers(block, first, rows))
+        if name == "quantity":
+            return pa.array((self._uniform(name, block, first, rows, _QUANTITY_MAX) + 1).astype(np.int32))
+        if name == "auction":
+            newest = _numbers(block, first, rows) // self.bids_per_auction
+            return pa.array(newest - self._normal(name, block, first, rows, self.open_auctions))
+        if name == "bidder":
+            return pa.array(self._normal(name, block, first, rows, self.bidders))
+        bound = self.categories if name == "category" else self.price_max
+        return pa.array(self._normal(name, block, first, rows, bound).astype(np.int32))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BasicGenerator(RowGenerator):
+    """``(number, time)``: every ``match_every``-th row has a number that one row of the other ``side`` has too, at the
+    same place; no other number occurs twice."""
+
+    side: int = 0
+    match_every: int = 10_000
+
+    kind: ClassVar[str] = "basic"
+
+    def __post_init__(self) -> None:
+        RowGenerator.__post_init__(self)
+        _at_least_one(self, "match_every")
+        if self.side not in (0, 1):
+            raise SourceError("BAD_STREAM", f"generator side is {self.side}, but must be 0 or 1")
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return (Field("number", LONG), Field("time", TIMESTAMP))
+
+    def column(self, name: str, block: int, first: int, rows: int) -> pa.Array:
+        row = _numbers(block, first, rows)
+        # Numbers that meet are not negative; the others are, even on one side and odd on the other.
+        alone = -2 - 2 * row - self.side
+        return pa.array(np.where(row % self.match_every == 0, row, alone))
+
+
+def _numbers(block: int, first: int, rows: int) -> Ints:
+    """The numbers of the rows ``first …`` of a block."""
+    begin = block * BLOCK_ROWS + first
+    return np.arange(begin, begin + rows, dtype=np.int64)
+
+
 def _decimals(scaled: Ints, arrow: pa.DataType) -> pa.Array:
     """Non-negative scaled integers as 128-bit decimals: the high word of each is 0."""
     words = np.zeros((len(scaled), 2), np.int64)
@@ -201,7 +302,16 @@ def _at_least_one(generator: RowGenerator, *names: str) -> None:
             raise SourceError("BAD_STREAM", f"generator {name} is {getattr(generator, name)}, but must be at least 1")
 
 
-GENERATORS: dict[str, type[RowGenerator]] = {kind.kind: kind for kind in (AStreamGenerator, GamingGenerator)}
+def _one_of(generator: GamingGenerator | NexmarkGenerator, *tables: str) -> None:
+    if generator.table not in tables:
+        hint = nearest(generator.table, tables)
+        message = f"the {generator.kind} generator has no table {generator.table!r}"
+        raise SourceError("BAD_STREAM", message, hint=hint)
+
+
+GENERATORS: dict[str, type[RowGenerator]] = {
+    kind.kind: kind for kind in (AStreamGenerator, GamingGenerator, AJoinGenerator, NexmarkGenerator, BasicGenerator)
+}
 
 
 def generator_from(description: dict[str, str]) -> RowGenerator:

@@ -14,8 +14,8 @@ WARM_UP = 0.25
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """A stream. ``generator`` is the text of a row generator (`RowGenerator.describe`) without density, rate and start,
-    which the run decides; ``share`` is its part of the run's rate."""
+    """A stream. ``generator`` is the text of a row generator (`RowGenerator.describe`) without density, rate, seed and
+    start, which the run decides; ``share`` is its part of the run's rate."""
 
     name: str
     generator: dict[str, str]
