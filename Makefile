@@ -13,7 +13,7 @@ SEED ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format oracle chaos bench bench-scale bench-joins clean
+.PHONY: help setup demo test check format oracle chaos bench bench-scale bench-joins flink clean
 
 help:  ## show this list
 	@echo "Millstream: make targets"
@@ -55,11 +55,14 @@ bench-joins: $(STAMP) $(VENV)/.bench-done  ## joins at 1 to 500 queries, beside 
 
 bench: bench-scale bench-joins  ## every benchmark
 
+flink:  ## an environment with Flink beside .venv, for comparisons (MILLSTREAM_FLINK names another place)
+	@PYTHON="$(PYTHON)" sh scripts/flink.sh
+
 # The plots need matplotlib, which nothing else does.
 $(VENV)/.bench-done: $(STAMP)
 	@echo "installing what the plots need"
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[bench]"
 	@touch $@
 
-clean:  ## remove .venv, caches and build products
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+clean:  ## remove .venv, .flink, caches and build products
+	rm -rf $(VENV) .flink build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse

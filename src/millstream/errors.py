@@ -44,6 +44,8 @@ CODES: dict[str, str] = {
     "SPARK_LOST": "Spark has died under the engine",
     "NOT_RUNNING": "no engine answers at this address",
     "STREAM_STOPPED": "the stream's pipeline has stopped with an error",
+    "FLINK_MISSING": "the benchmark's environment with Flink is not there",
+    "FLINK_FAILED": "Flink refuses what the benchmark asks, has ended or does not answer",
     "INTERNAL": "a mistake in Millstream itself",
 }
 
@@ -150,6 +152,10 @@ class EvaluationError(MillstreamError):
 
 class EngineError(MillstreamError):
     """The engine, its session or its stores are not in a state to do what was asked."""
+
+
+class BenchError(MillstreamError):
+    """A system under test cannot do what the benchmark asks."""
 
 
 class DamagedFile(EngineError):

@@ -1,0 +1,202 @@
+"""Flink itself, where ``make flink`` has been run: windows with known sums, creates and deletes while rows flow.
+
+file        0         1         2         3   …     each has 100 rows for each of four keys
+event time  0 s       1 s       2 s       3 s
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from millstream.bench.driving.model import Emission, QuerySpec, StreamSpec
+from millstream.bench.systems.flink import FlinkSystem
+from millstream.bench.systems.flink_process import HOME, interpreter
+from millstream.bench.systems.flink_rows import create_tables, write_rows
+from millstream.bench.systems.system import Queue
+from millstream.errors import BenchError
+
+SECOND = 1_000_000
+ROWS, KEYS = 400, 4
+SCHEMA = "key BIGINT, value INT, time TIMESTAMP"
+# Much longer than Flink takes to start a job or to complete a checkpoint, on the busiest machine.
+PATIENCE = 120.0
+
+
+def asked(name: str, window: str, length: int, slide: int, where: str = "TRUE") -> QuerySpec:
+    text = (
+        f"SELECT key, SUM(`value`) AS total, window_end FROM TABLE({window}) WHERE {where} "
+        "GROUP BY key, window_start, window_end"
+    )
+    return QuerySpec(name, "", length * SECOND, slide * SECOND, text.replace("key,", "`key`,"))
+
+
+TUMBLE = asked("tumble", "TUMBLE(TABLE s, DESCRIPTOR(`time`), INTERVAL '1' SECOND)", 1, 1)
+HOP = asked("hop", "HOP(TABLE s, DESCRIPTOR(`time`), INTERVAL '1' SECOND, INTERVAL '2' SECOND)", 2, 1, "`value` = 1")
+
+
+def rows_of(second: int) -> pa.Table:
+    """Every row has the value 1, but those of key 3, which have 2; several share a millisecond."""
+    times = [second * SECOND + row * SECOND // ROWS for row in range(ROWS)]
+    keys = [row % KEYS for row in range(ROWS)]
+    return pa.table(
+        {
+            "key": pa.array(keys, pa.int64()),
+            "value": pa.array([2 if key == 3 else 1 for key in keys], pa.int32()),
+            "time": pa.array(times, pa.timestamp("us", tz="UTC")),
+        }
+    )
+
+
+class Run:
+    """A run of a system, and all that it has shown."""
+
+    def __init__(self, system: FlinkSystem, folder: Path, queries: list[QuerySpec]) -> None:
+        self.system = system
+        self.folder = folder / "run"
+        directory = folder / "queue"
+        for path in (self.folder, directory):
+            path.mkdir()
+        self.directory = directory
+        self.next = 0
+        self.emissions: list[Emission] = []
+        self.effective: list[tuple[str, float]] = []
+        self.errors: list[str] = []
+        self.taken = 0
+        system.deploy(self.folder, [Queue(StreamSpec("s", {}, SCHEMA), directory)], queries)
+
+    def feed(self, files: int) -> None:
+        for second in range(self.next, self.next + files):
+            write_rows(rows_of(second), self.directory / f"{second:06d}.csv")
+        self.next += files
+
+    def until(self, what: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not what():
+            assert time.monotonic() < deadline, (self.taken, self.emissions, self.effective)
+            time.sleep(0.1)
+            seen = self.system.collect()
+            self.taken = seen.taken
+            self.emissions += seen.emissions
+            self.effective += seen.effective
+            self.errors += seen.errors
+            assert not self.errors
+
+    def told(self, query: str) -> int:
+        return sum(name == query for name, _ in self.effective)
+
+    def ends(self) -> list[int]:
+        return sorted(emission.end // SECOND for emission in self.emissions)
+
+    def answers(self, job: int) -> dict[tuple[int, str], int]:
+        """The totals by key and window, as the files of a job have them."""
+        found: dict[tuple[int, str], int] = {}
+        for path in (self.folder / f"job{job}" / "answers").glob("window_end=*/part-*"):
+            with path.open(encoding="utf-8", newline="") as file:
+                for key, total in csv.reader(file):
+                    assert found.setdefault((int(key), path.parent.name[-6:]), int(total)) == int(total)
+        return found
+
+
+@pytest.fixture(scope="module")
+def flink() -> Iterator[FlinkSystem]:
+    try:
+        python = interpreter()
+    except BenchError as error:
+        pytest.skip(error.render())
+    system = FlinkSystem(python=python)
+    yield system
+    system.close()
+
+
+@pytest.mark.slow
+def test_sums_of_two_queries(flink: FlinkSystem, tmp_path: Path) -> None:
+    run = Run(flink, tmp_path, [TUMBLE, HOP])
+    # All at once, so that the jobs have to catch up in order.
+    run.feed(12)
+    run.until(lambda: run.taken == 12 * ROWS and len(run.emissions) >= 22)
+    # The windows that end at 12 s wait for later rows.
+    assert run.ends() == sorted([*range(1, 12), *range(1, 12)])
+    totals = [run.answers(job) for job in sorted(_jobs(run.folder))]
+    assert totals[0] == {(key, f"{s:02d}.000"): 100 * (2 if key == 3 else 1) for key in range(4) for s in range(1, 12)}
+    assert totals[1] == {(key, f"{s:02d}.000"): 100 if s == 1 else 200 for key in range(3) for s in range(1, 12)}
+    busy = flink.finish()
+    assert any(name.startswith("Source") for name in busy)
+    assert all(seconds >= 0 for seconds in busy.values())
+    assert "Flink" in flink.describe()["version"]
+
+
+def _jobs(folder: Path) -> list[int]:
+    return [int(path.name[3:]) for path in folder.glob("job*")]
+
+
+@pytest.mark.slow
+def test_queries_come_and_go_while_rows_flow(flink: FlinkSystem, tmp_path: Path) -> None:
+    run = Run(flink, tmp_path, [TUMBLE])
+    run.feed(3)
+    run.until(lambda: run.ends() == [1, 2] and run.told("tumble") == 1)
+    assert run.taken == 3 * ROWS
+    began = time.time()
+    flink.create([HOP])
+    run.until(lambda: run.told("hop") == 1)
+    assert run.effective[-1][1] >= began - 1
+    run.feed(4)
+    run.until(lambda: len(run.emissions) >= 9)
+    # From the fourth file on: the first window that has any of its rows ends at 4 s.
+    assert run.ends() == sorted([1, 2, 3, 4, 5, 6, 4, 5, 6])
+    flink.delete(["tumble"])
+    run.until(lambda: run.told("tumble") == 2)
+    run.feed(2)
+    run.until(lambda: len(run.emissions) >= 11 and run.taken == 9 * ROWS)
+    assert run.ends() == sorted([1, 2, 3, 4, 5, 6, 4, 5, 6, 7, 8])
+    with pytest.raises(BenchError, match="no query 'tumble' runs"):
+        flink.delete(["tumble"])
+
+
+@pytest.mark.slow
+def test_a_text_that_flink_refuses_is_told_in_its_words(flink: FlinkSystem, tmp_path: Path) -> None:
+    run = Run(flink, tmp_path, [TUMBLE])
+    wrong = QuerySpec("wrong", "", 0, 0, "SELECT missing, window_end FROM s")
+    with pytest.raises(BenchError, match="missing") as refused:
+        flink.create([wrong])
+    assert refused.value.code == "FLINK_FAILED"
+    run.feed(2)
+    run.until(lambda: run.ends() == [1])
+
+
+def test_a_query_without_flinks_text_is_refused(tmp_path: Path) -> None:
+    # Refused before anything is started, so that any interpreter does.
+    system = FlinkSystem(python=tmp_path / "python")
+    with pytest.raises(BenchError, match="query 'q' has no text in Flink's SQL") as refused:
+        system.deploy(tmp_path, [], [QuerySpec("q", "SELECT 1", 0, 0)])
+    assert refused.value.code == "UNSUPPORTED"
+    system.close()
+
+
+def test_without_its_environment_flink_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME, str(tmp_path))
+    with pytest.raises(BenchError) as refused:
+        FlinkSystem()
+    assert refused.value.code == "FLINK_MISSING"
+
+
+def test_rows_are_written_as_the_tables_read_them(tmp_path: Path) -> None:
+    write_rows(rows_of(1).slice(3, 2), tmp_path / "x.csv")
+    assert (tmp_path / "x.csv").read_text(encoding="utf-8") == "3,2,1007500\n0,1,1010000\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_several_directories_are_one_stream() -> None:
+    statements = create_tables("s", SCHEMA, [Path("/a"), Path("/b")])
+    assert [statement.split("(")[0] for statement in statements[:2]] == ["CREATE TABLE `s 0` ", "CREATE TABLE `s 1` "]
+    assert statements[2] == "CREATE VIEW `s` AS SELECT * FROM `s 0` UNION ALL SELECT * FROM `s 1`"
+
+
+def test_a_column_that_csv_cannot_hold_is_refused() -> None:
+    with pytest.raises(BenchError, match="column 'b' of type binary"):
+        create_tables("s", "a INT, b BINARY", [Path("/a")])
