@@ -13,7 +13,7 @@ SEED ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format oracle chaos bench bench-scale bench-joins flink clean
+.PHONY: help setup demo test check format oracle chaos bench bench-guard bench-scale bench-joins flink clean
 
 help:  ## show this list
 	@echo "Millstream: make targets"
@@ -53,7 +53,11 @@ bench-scale: $(STAMP) $(VENV)/.bench-done  ## throughput and deployment latency 
 bench-joins: $(STAMP) $(VENV)/.bench-done  ## joins at 1 to 500 queries, beside plain Spark; joins of up to five streams
 	$(BIN)/millstream bench joins $(ARGS)
 
-bench: bench-scale bench-joins  ## every benchmark
+bench: $(STAMP) $(VENV)/.bench-done  ## every workload and figure beside plain Spark and Flink, as a page with plots (ARGS=--quick)
+	$(BIN)/millstream bench suite $(ARGS)
+
+bench-guard: $(STAMP) $(VENV)/.bench-done  ## a short benchmark that fails on a ratio against plain Spark far too small
+	$(BIN)/millstream bench guard $(ARGS)
 
 flink:  ## an environment with Flink beside .venv, for comparisons (MILLSTREAM_FLINK names another place)
 	@PYTHON="$(PYTHON)" sh scripts/flink.sh

@@ -125,4 +125,6 @@ def test_questions_with_the_same_window_become_one() -> None:
     other = replace(query(3), sql=query(3).sql.replace("1 second", "2 seconds"))
     merged = merge([query(0), other, query(1)])
     assert [[one.id for one in specs] for specs, _ in merged] == [["q0", "q1"], ["q3"]]
-    assert "SUM(field1) FILTER (WHERE field2 < 100) AS q0, SUM(field1) FILTER (WHERE field2 < 101) AS q1" in merged[0][1]
+    assert (
+        "SUM(field1) FILTER (WHERE field2 < 100) AS q0, SUM(field1) FILTER (WHERE field2 < 101) AS q1" in merged[0][1]
+    )

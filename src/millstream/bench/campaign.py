@@ -28,14 +28,14 @@ DEFAULT_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A cell: a workload on a system. ``queries`` None takes the workload's number; ``density`` 0 is live."""
+    """A cell: a workload on a system. ``queries`` and ``seed`` None take the workload's own; ``density`` 0 is live."""
 
     workload: str
     system: str
     seconds: float = DEFAULT_SECONDS
     queries: int | None = None
     density: int = 1_000_000
-    seed: int = 1
+    seed: int | None = None
     cores: int = 0
 
     @property
@@ -46,7 +46,8 @@ class Asked:
     def spec(self, rate: float) -> RunSpec:
         """The run at a rate."""
         workload = find(self.workload)
-        load = workload.make(self.seed, self.seconds, self.queries)
+        seed = workload.seed if self.seed is None else self.seed
+        load = workload.make(seed, self.seconds, self.queries)
         return RunSpec(
             workload=self.workload,
             system=self.system,
@@ -57,7 +58,7 @@ class Asked:
             seconds=self.seconds,
             rates=load.rates,
             density=self.density,
-            seed=self.seed,
+            seed=seed,
             cores=self.cores or len(os.sched_getaffinity(0)),
         )
 

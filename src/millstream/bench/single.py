@@ -19,7 +19,7 @@ from millstream.bench.workloads.catalogue import find
 
 @dataclass(frozen=True)
 class Options:
-    """``rate`` None searches. ``queries`` None and ``cores`` 0 take what the workload and the machine have."""
+    """``rate`` None searches. ``queries`` and ``seed`` None and ``cores`` 0 take what workload and machine have."""
 
     workload: str
     out: Path = Path("bench-results")
@@ -29,7 +29,7 @@ class Options:
     queries: int | None = None
     density: int = 1_000_000
     cores: int = 0
-    seed: int = 1
+    seed: int | None = None
     profile: bool = False
 
     def __post_init__(self) -> None:

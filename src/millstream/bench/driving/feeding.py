@@ -16,18 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from millstream.bench.driving.model import GeneratorProof, StreamSpec
 from millstream.bench.driving.pace import Pace
+from millstream.bench.systems import flink_rows
 from millstream.sources.generators import generator_from
 
 # Files that become due in a second, of each stream: an answer waits for its last file at most so long.
 FILES_A_SECOND = 8
 LEAST_FILE_ROWS = 1_000
 MOST_FILE_ROWS = 1_000_000
-FORMATS = ("parquet", "csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +115,7 @@ def write_rows(table: pa.Table, path: Path, form: str) -> None:
         # Two row groups: two tasks can share a file.
         pq.write_table(table, path, row_group_size=max(1, -(-table.num_rows // 2)))
     else:
-        naive = table.set_column(table.schema.get_field_index("time"), "time", table["time"].cast(pa.timestamp("us")))
-        pa.csv.write_csv(naive, path, pa.csv.WriteOptions(include_header=False))
+        flink_rows.write_rows(table, path)
 
 
 def _digest(stream: StreamSpec) -> str:

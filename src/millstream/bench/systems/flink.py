@@ -78,8 +78,8 @@ class _Job:
 class FlinkSystem:
     """Implements `System`. Starts Flink with its first run and keeps it for those after it."""
 
-    # The driver writes the queues in this format, with `flink_rows.write_rows`.
-    queue_format = "csv"
+    # The driver writes the queues in this form, with `flink_rows.write_rows`.
+    form = "csv"
 
     def __init__(self, cores: int = 2, python: Path | None = None) -> None:
         self._cores = cores
@@ -117,10 +117,12 @@ class FlinkSystem:
             self._cancel(active[query])
 
     def collect(self) -> Seen:
+        # Of jobs that are submitted meanwhile nothing is known yet.
+        jobs = list(self._jobs)
         states = self._required_cluster().jobs()
         effective: list[tuple[str, float]] = []
         errors: list[str] = []
-        for job in self._jobs:
+        for job in jobs:
             if not job.over:
                 self._follow(job, states[job.id], effective, errors)
         return Seen(self._taken(), self._emissions(), tuple(effective), tuple(errors))
@@ -231,7 +233,7 @@ class FlinkSystem:
 
     def _emissions(self) -> tuple[Emission, ...]:
         """One answer for each query and window."""
-        fresh = [Emission(at, end, 1) for job in self._jobs for at, end in job.answers.fresh()]
+        fresh = [Emission(at, end, 1) for job in list(self._jobs) for at, end in job.answers.fresh()]
         return tuple(sorted(fresh, key=lambda emission: emission.at))
 
     def _cancel(self, job: _Job) -> None:

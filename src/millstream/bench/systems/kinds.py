@@ -40,7 +40,8 @@ def _spark_merged(workspace: Path, cores: int) -> System:
 
 
 def _flink(workspace: Path, cores: int) -> System:
-    return _made("flink", "FlinkSystem", workspace, cores)
+    made: System = import_module("millstream.bench.systems.flink").FlinkSystem(cores)
+    return made
 
 
 KINDS: dict[str, SystemKind] = {

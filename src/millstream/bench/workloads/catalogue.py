@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from millstream.bench.workloads import ajoin, astream, gaming, nexmark
+from millstream.bench.workloads import ajoin, astream, gaming, nexmark, poison
 from millstream.bench.workloads.load import Workload
 from millstream.config import nearest
 from millstream.errors import SpecError
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for family in (astream, ajoin, gaming, nexmark) for workload in family.workloads()
+    workload.name: workload for family in (astream, ajoin, gaming, nexmark, poison) for workload in family.workloads()
 }
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from millstream.bench.driving.model import WARM_UP, QuerySpec, Request
 from millstream.bench.workload import STREAM
-from millstream.bench.workloads.astream import TUPLES, victims
+from millstream.bench.workloads import astream
 from millstream.bench.workloads.load import Load, Workload
 from millstream.bench.workloads.scripts import static
 
 VICTIMS = 100
 SECOND = "window(time, '1 second')"
 # Queries that are created and deleted again, a batch of them at a time, as long as the run goes on.
-LOOP, LOOP_BATCH = 1000, 100
+LOOP, LOOP_BATCH, LOOP_SEED = 1000, 100, 2
 _PAIRS = f"(SELECT *, {SECOND} AS w FROM {STREAM})"
 
 OFFENDERS = {
@@ -47,7 +48,7 @@ OFFENDERS = {
 
 @dataclass(frozen=True, slots=True)
 class Poisoned(Workload):
-    """``offender`` comes when a third of what is measured is over, and again each tenth of the run if it is refused."""
+    """``offender`` comes when a third of what is measured is over; ``loop``: others come and go all the time."""
 
     offender: str = ""
     loop: bool = False
@@ -63,7 +64,7 @@ class Poisoned(Workload):
 
     def _loop(self, seconds: float) -> Iterator[Request]:
         """A batch comes each second; the batch that came ten before goes."""
-        texts = [query.sql for query in victims(LOOP, seed=2)]
+        texts = [query.sql for query in islice(self.draw(LOOP_SEED), LOOP)]
         alive: list[tuple[str, ...]] = []
         for number in range(1, int(seconds)):
             begin = number * LOOP_BATCH
@@ -77,7 +78,8 @@ class Poisoned(Workload):
 
 
 def workloads() -> Iterator[Workload]:
-    good = Poisoned("poison-none", f"{VICTIMS} good queries alone", TUPLES, _draw, static(VICTIMS))
+    sums = next(one for one in astream.workloads() if one.name == "astream-static")
+    good = Poisoned("poison-none", f"{VICTIMS} good queries alone", sums.streams, sums.draw, static(VICTIMS), sums.seed)
     yield good
     for name, (what, text) in OFFENDERS.items():
         yield replace(
@@ -85,7 +87,3 @@ def workloads() -> Iterator[Workload]:
         )
     title = f"{VICTIMS} good queries while {LOOP} others are created and deleted in a loop"
     yield replace(good, name="poison-loop", title=title, loop=True)
-
-
-def _draw(seed: int) -> Iterator[QuerySpec]:
-    yield from victims(None, seed)

@@ -1,0 +1,32 @@
+"""The regression guard: the ratios of a real run, and what it says when one is too small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from millstream.bench.guard import Options, main, targets
+
+GOOD = {"millstream 1": 4e6, "millstream 20": 3e6, "plain 1": 3e6, "plain 20": 2e5}
+
+
+@pytest.mark.parametrize(
+    ("changed", "missed"),
+    [
+        ({}, []),
+        ({"millstream 1": 1.4e6}, ["1 query: rows/s against plain Spark"]),
+        ({"millstream 20": 5e5}, ["20 queries: rows/s against plain Spark", "20 queries: rows/s against our own at 1"]),
+    ],
+)
+def test_a_ratio_that_is_too_small_is_named(changed: dict[str, float], missed: list[str]) -> None:
+    assert [target.name for target in targets(GOOD | changed) if not target.met] == missed
+
+
+@pytest.mark.slow
+def test_the_engine_keeps_its_ratios_against_plain_spark(tmp_path: Path) -> None:
+    """Ratios within one run, with generous bounds: a time would say more about the machine than about us."""
+    result = main(Options(out=tmp_path), Console(quiet=True))
+    assert result["failures"] == [], result["rates"]
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
