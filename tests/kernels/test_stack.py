@@ -10,7 +10,7 @@ import pytest
 
 from millstream.kernels.bucket import Cells
 from millstream.kernels.group import Group
-from millstream.kernels.stack import Stack
+from millstream.kernels.stack import MOST_COUNTED, Spare, Stack
 from millstream.model.expression import Column
 from millstream.model.group import Member
 from millstream.model.query import Aggregate, WindowSpec
@@ -64,11 +64,16 @@ def _cells(rng: random.Random, group: Group, keys: list[int]) -> Cells:
     return Cells((pa.array(keys, pa.int64()),), rows, partials, at)
 
 
+@pytest.mark.parametrize("most", [MOST_COUNTED, 100, 1000])
 @pytest.mark.parametrize("seed", range(40))
-def test_windows_are_plain_sums_of_their_slices(seed: int) -> None:
+def test_windows_are_plain_sums_of_their_slices(seed: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``most``: rows that are counted in 32 bits, before counts get 64."""
+    monkeypatch.setattr("millstream.kernels.stack.MOST_COUNTED", most)
     rng = random.Random(seed)
     group = _group(rng, rng.choice([2, 6, 25]))
     stack = Stack.empty(group)
+    if rng.random() < 0.5:
+        stack.expect(rng.randint(1, 30))
     slices: list[Cells] = []
     first = 0
     for number in range(rng.randint(1, 25)):
@@ -124,6 +129,37 @@ def _plain(group: Group, member: int, key: int, slices: list[Cells]) -> list[tup
                 ]
                 found.append((int(cells.rows[place]), partials))
     return found
+
+
+def test_counts_beyond_32_bits_are_exact() -> None:
+    group = Group(version_of([Member("q", 0, Leaf(Attribute(VALUE, "integer"), ((0, 5),)), SIZE, (), None, ())], ()))
+    stack = Stack.empty(group)
+    # Running sums wrap around in 32 bits long before a window has so many rows.
+    for number in range(8):
+        cells = Cells((), np.array([1 << 30]), (), None)
+        stack.push((number, number + 1, None), [cells], stack.numbers([cells]))
+        if number in (2, 3):
+            stack.drop_below(number)
+        low = len(stack.slices) - 1
+        one = [np.array([place]) for place in (0, low, low + 1)]
+        assert stack.rows(*one).tolist() == [[1 << 30]]
+        whole = [np.array([place]) for place in (0, 0, low + 1)]
+        assert stack.rows(*whole).tolist() == [[(low + 1) << 30]]
+
+
+def test_memory_that_is_given_back_is_used_again_where_it_fits() -> None:
+    spare = Spare(limit=10_000)
+    first = spare.take((10, 10, 4), np.int64)
+    assert (first.shape, first.dtype) == ((10, 10, 4), np.int64)
+    address = first.ctypes.data
+    spare.give(first)
+    assert spare.take((1000, 1, 1), np.int64).ctypes.data != address, "too small"
+    assert spare.take((1, 10, 4), np.int32).ctypes.data != address, "far too large"
+    again = spare.take((20, 10, 3), np.int32)
+    assert (again.shape, again.ctypes.data) == ((20, 10, 3), address)
+    spare.give(again)
+    spare.give(spare.take((10, 120, 1), np.int64))
+    assert spare.take((10, 10, 4), np.int64).ctypes.data != address, "only so much is kept"
 
 
 def test_sums_beyond_64_bits_are_exact() -> None:

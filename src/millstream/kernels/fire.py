@@ -180,6 +180,7 @@ def loose_views(
     for (_, late), slices in by_stack.items():
         group = next(iter(slices.values()))[0][0].group
         stack = Stack(group, asked(group, measures), (), last - first)
+        stack.expect(len(slices))
         for slice_ in sorted(slices, key=by_start):
             parts = [(_within(piece.content, number, first, last), number - first) for piece, number in slices[slice_]]
             stack.push(slice_, [cells for cells, _ in parts], [number for _, number in parts])

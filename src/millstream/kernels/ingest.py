@@ -97,7 +97,8 @@ def _dense(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: K
     orders = _orders(group, code, rows, [(first, first + wanted) for first in firsts])
     for first, order in zip(firsts, orders, strict=True):
         mine = rows[first : first + wanted]
-        used = np.flatnonzero(mine)
+        # NumPy looks for what is not zero several times faster in Booleans.
+        used = np.flatnonzero(mine != 0)
         if group.can_be_full and FULL * wanted <= len(used):
             planes = _stored(group, partials, slice(first, first + wanted))
             yield first // width, Cells(keys.values, mine, planes, None), order

@@ -10,7 +10,9 @@ differences: exact as long as the window's own sum fits. Doubles, MIN and MAX ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,8 +52,10 @@ class Stack:
         self.slices: list[SliceId] = []
         # Slices dropped so far: their keys keep their numbers.
         self.dropped = 0
+        # Slices that are known to come: room for them is made at once.
+        self._coming = 0
         labels = group.label_runs
-        self._rows = Sums(labels)
+        self._rows = Sums(labels, counts=True)
         # None where a count has always been the number of rows.
         self._planes: list[list[Sums | Apart] | None] = [None] * len(self.measures)
 
@@ -78,6 +82,16 @@ class Stack:
         self.keys = tuple(pa.concat_arrays([a, b.take(places)]) for a, b in zip(self.keys, values, strict=True))
         self.key_count = count
         return [mine[number] for number in numbers[1:]]
+
+    def expect(self, slices: int) -> None:
+        """So many slices will be pushed: growing step by step would copy all layers at each step."""
+        self._coming = slices
+        for plane in self._integers():
+            plane.expect(slices)
+
+    def _integers(self) -> list[Sums]:
+        planes = [self._rows, *(plane for planes in self._planes if planes for plane in planes)]
+        return [plane for plane in planes if isinstance(plane, Sums)]
 
     def push(self, slice_: SliceId, parts: Sequence[Cells], numbers: Sequence[IntArray]) -> None:
         """Add a slice above the others from its buckets, whose keys have these numbers."""
@@ -107,6 +121,8 @@ class Stack:
     def _new(self, kind: str) -> Sums | Apart:
         labels = self.group.label_runs
         plane: Sums | Apart = Sums(labels) if kind == "add" else Apart(kind, labels)
+        if isinstance(plane, Sums):
+            plane.expect(len(self.slices) + self._coming)
         for _ in self.slices:
             plane.push(None, self.key_count)
         return plane
@@ -150,25 +166,76 @@ def _safe(plane: Matrix) -> list[Matrix]:
     return [plane & LIMB_MASK, plane >> LIMB]
 
 
+Integers = npt.NDArray[np.signedinteger[Any]]
+# Rows of a stack that 32 bits can count.
+MOST_COUNTED = (1 << 31) - 1
+# Bytes of memory kept for the next stack, and how much larger than needed it may be.
+SPARE_BYTES = 384 << 20
+SPARE_FACTOR = 2
+
+
+class Spare:
+    """Memory of stacks that are gone. The system hands out new pages one fault at a time, which takes longer than
+    filling them."""
+
+    def __init__(self, limit: int = SPARE_BYTES) -> None:
+        self._limit = limit
+        self._free: list[npt.NDArray[np.uint8]] = []
+
+    def take(self, shape: tuple[int, ...], kind: type[np.signedinteger[Any]]) -> Integers:
+        """An array of any content."""
+        size = math.prod(shape) * np.dtype(kind).itemsize
+        fitting = [i for i, one in enumerate(self._free) if size <= one.size <= SPARE_FACTOR * size]
+        flat = self._free.pop(min(fitting, key=lambda i: self._free[i].size)) if fitting else np.empty(size, np.uint8)
+        return flat[:size].view(kind).reshape(shape)
+
+    def give(self, data: Integers) -> None:
+        """Of an array that was taken."""
+        base = data.base
+        while isinstance(base, np.ndarray) and base.base is not None:
+            base = base.base
+        if isinstance(base, np.ndarray) and base.dtype == np.uint8:
+            self._free.append(base)
+        while sum(one.nbytes for one in self._free) > self._limit:
+            self._free.pop(0)
+
+
+_spare = Spare()
+
+
 class Sums:
     """Running sums of an integer plane over slices; over labels too where a query owns few runs of them. The layers
-    lie in a ring: the lowest go and new ones come without moving the others."""
+    lie in a ring: the lowest go and new ones come without moving the others.
 
-    def __init__(self, labels: Labels) -> None:
+    ``counts``: the numbers are counts of rows. As long as all rows of the stack could be counted in 32 bits, so can
+    those of any window, and half the memory is enough.
+    """
+
+    def __init__(self, labels: Labels, counts: bool = False) -> None:
         self._labels = labels
+        self._type: type[np.signedinteger[Any]] = np.int32 if counts else np.int64
+        # The rows of each layer, lowest first, where they are counted.
+        self._counted: list[int] = []
         self._summed = labels.few_runs and not labels.single
         own = labels.member.shape[1] if labels.single else len(labels.member)
         self._height = labels.member.shape[1] + 1 if self._summed else own
-        self._data = np.zeros((FIRST_LAYERS, self._height, 0), np.int64)
+        self._data: Integers = np.zeros((FIRST_LAYERS, self._height, 0), self._type)
         self._base = 0
         self._top = 0
+        # Layers that there will be, as far as is known.
+        self._layers = FIRST_LAYERS
 
     @property
     def bytes(self) -> int:
         return self._data.nbytes
 
+    def expect(self, layers: int) -> None:
+        """So many more will be pushed."""
+        self._layers = self._top + layers + 1
+
     def copy(self) -> Sums:
         other = Sums(self._labels)
+        other._type, other._counted = self._type, list(self._counted)
         other._data, other._base, other._top = self._data.copy(), self._base, self._top
         return other
 
@@ -177,6 +244,10 @@ class Sums:
 
     def push(self, plane: Matrix | None, width: int) -> None:
         """A slice's plane, ``width`` keys wide; None for zeros."""
+        if self._type is np.int32:
+            self._counted.append(0 if plane is None else int(plane.sum()))
+            if sum(self._counted) > MOST_COUNTED:
+                self._widen()
         self._make_room(width)
         below = self._data[(self._base + self._top) % len(self._data)]
         self._top += 1
@@ -185,10 +256,12 @@ class Sums:
             here[:] = below
         elif self._summed:
             here[0] = 0
-            for label in range(len(plane)):
-                np.add(here[label, :width], plane[label], out=here[label + 1, :width])
-            here[1:, width:] = 0
-            here += below
+            labels = np.zeros(width, self._type)
+            # Row by row, so that each layer is written once: the writing is what it costs.
+            for label, row in enumerate(plane, start=1):
+                np.add(labels, row, out=labels, casting="unsafe")
+                np.add(labels, below[label, :width], out=here[label, :width])
+            here[1:, width:] = below[1:, width:]
         else:
             mine = plane if self._labels.single else reduce_labels("add", self._labels, plane)
             here[:, width:] = below[:, width:]
@@ -200,13 +273,33 @@ class Sums:
             return
         # Keys keep coming where they come at all.
         wide = room if width <= room else width if room == 0 else width + width // 4
-        grown = np.empty((layers if self._top + 1 < layers else 2 * layers, height, wide), np.int64)
-        grown[: self._top + 1, :, :room] = self._data[self._place(np.arange(self._top + 1))]
-        grown[: self._top + 1, :, room:] = 0
+        used = self._top + 1
+        # A quarter more than is known of: the next fire may bring a few slices more than this one.
+        known = self._layers + self._layers // 4 if self._layers > used else 2 * used
+        grown = _spare.take((layers if used < layers and room else known, height, wide), self._type)
+        # The ring is unrolled: what lies before its end, then what lies at its beginning.
+        first = min(used, layers - self._base)
+        grown[:first, :, :room] = self._data[self._base : self._base + first]
+        grown[first:used, :, :room] = self._data[: used - first]
+        grown[:used, :, room:] = 0
+        _spare.give(self._data)
         self._data, self._base = grown, 0
+
+    def _widen(self) -> None:
+        """To 64 bits: the differences to the lowest layer are what counts, and they are right in 32 still."""
+        below = self._data[self._base].copy()
+        wide = _spare.take(self._data.shape, np.int64)
+        np.subtract(self._data, below, out=wide, dtype=np.int32, casting="unsafe")
+        _spare.give(self._data)
+        self._data, self._type, self._counted = wide, np.int64, []
+
+    def __del__(self) -> None:
+        # Nobody holds a part of it: what windows get are copies.
+        _spare.give(self._data)
 
     def drop(self, number: int) -> None:
         """The lowest layers go; what is left are still differences."""
+        del self._counted[:number]
         self._base = (self._base + number) % len(self._data)
         self._top -= number
 
@@ -218,17 +311,17 @@ class Sums:
             row = self._labels.start[members] if self._labels.single else members
             found = _take(flat, above + row, width)
             found -= _take(flat, below + row, width)
-            return found
+            return found.astype(np.int64, copy=False)
         first, count = self._labels.run_first[members], self._labels.run_count[members]
         if (count == 1).all():
-            return self._runs(flat, first, below, above, width)
+            return self._runs(flat, first, below, above, width).astype(np.int64, copy=False)
         result = np.zeros((len(members), width), np.int64)
         for number in range(int(count.max(initial=0))):
             having = np.flatnonzero(count > number)
             result[having] += self._runs(flat, first[having] + number, below[having], above[having], width)
         return result
 
-    def _runs(self, flat: Matrix, run: IntArray, below: IntArray, above: IntArray, width: int) -> Matrix:
+    def _runs(self, flat: Integers, run: IntArray, below: IntArray, above: IntArray, width: int) -> Integers:
         start, stop = self._labels.start[run], self._labels.stop[run]
         found = _take(flat, above + stop, width)
         found -= _take(flat, above + start, width)
@@ -237,8 +330,8 @@ class Sums:
         return found
 
 
-def _take(flat: Matrix, rows: IntArray, width: int) -> Matrix:
-    found: Matrix = flat.take(rows, axis=0)
+def _take(flat: Integers, rows: IntArray, width: int) -> Integers:
+    found = flat.take(rows, axis=0)
     return found if found.shape[1] == width else found[:, :width]
 
 

@@ -243,7 +243,9 @@ class KeptStacks:
         wanted = {slice_: frozenset((ref.path, ref.offset) for ref in refs) for slice_, refs in slices.items()}
         if not self._fits(one, wanted):
             one.stack, one.places = Stack.empty(group), {}
-        for slice_ in [s for s in slices if s not in one.places]:
+        new = [s for s in slices if s not in one.places]
+        one.stack.expect(len(new))
+        for slice_ in new:
             parts = [read(ref) for ref in slices[slice_]]
             numbers = one.stack.numbers(parts)
             if not can_keep(group, one.stack.key_count, self._largest):
