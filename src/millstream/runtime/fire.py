@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -202,6 +203,8 @@ def _by_slice(refs: Sequence[BucketRef]) -> dict[SliceId, list[BucketRef]]:
 
 
 Place = tuple[str, int]
+# Slices whose keys are numbered together: each numbering looks at all keys of the stack again.
+TOGETHER = 64
 # A stack is made anew after so many times its slices have been dropped from it.
 AGE = 20
 
@@ -245,13 +248,14 @@ class KeptStacks:
             one.stack, one.places = Stack.empty(group), {}
         new = [s for s in slices if s not in one.places]
         one.stack.expect(len(new))
-        for slice_ in new:
-            parts = [read(ref) for ref in slices[slice_]]
-            numbers = one.stack.numbers(parts)
+        for first in range(0, len(new), TOGETHER):
+            parts = [(slice_, [read(ref) for ref in slices[slice_]]) for slice_ in new[first : first + TOGETHER]]
+            numbers = iter(one.stack.numbers([cells for _, mine in parts for cells in mine]))
             if not can_keep(group, one.stack.key_count, self._largest):
                 return None
-            one.stack.push(slice_, parts, numbers)
-            one.places[slice_] = wanted[slice_]
+            for slice_, mine in parts:
+                one.stack.push(slice_, mine, list(itertools.islice(numbers, len(mine))))
+                one.places[slice_] = wanted[slice_]
         one.used = time.monotonic()
         self._stacks[key] = one
         self._shrink(one.used)
