@@ -207,11 +207,13 @@ class FlinkSystem:
                 if state.failed:
                     raise BenchError("FLINK_FAILED", self._failure(job))
             if all(state.running for state in mine):
-                return
+                break
             if time.monotonic() > deadline:
                 count = sum(state.running for state in mine)
                 raise BenchError("FLINK_FAILED", f"{count} of {len(mine)} jobs run after {START_LIMIT:.0f} seconds")
             time.sleep(LOOK)
+        for job in self._jobs:
+            job.effective = True
 
     def _follow(self, job: _Job, state: JobState, effective: list[tuple[str, float]], errors: list[str]) -> None:
         """What has become of a job since the last look."""

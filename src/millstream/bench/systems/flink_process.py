@@ -123,7 +123,7 @@ class JobState:
 
     @property
     def failed(self) -> bool:
-        return self.state in ("FAILING", "FAILED", "SUSPENDED")
+        return self.state == "FAILED"
 
 
 class Cluster:
