@@ -139,7 +139,7 @@ def test_sums_of_two_queries(flink: FlinkSystem, tmp_path: Path) -> None:
     assert not run.errors
     busy = flink.finish()
     assert any(name.startswith("Source") for name in busy)
-    assert all(seconds >= 0 for seconds in busy.values())
+    assert sum(busy.values()) > 0
     assert "Flink" in flink.describe()["version"]
 
 
