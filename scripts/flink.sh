@@ -2,7 +2,7 @@
 # Build an environment with Flink for the benchmark, apart from Millstream's: it needs an older pyarrow.
 #   sh scripts/flink.sh [.flink]
 # The place is the argument, else $MILLSTREAM_FLINK, else .flink. Versions come from constraints-flink.txt, packages from
-# wherever pip is configured to find them. Flink runs on Java 11, 17 or 21.
+# wherever pip is configured to find them. Java 17 must be there.
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)

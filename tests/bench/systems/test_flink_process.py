@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.postgres import free_port
 
-from millstream.bench.systems.flink_process import HOME, WORKER, Worker, interpreter
+from millstream.bench.systems.flink_process import HOME, WORKER, Cluster, Worker, interpreter
 from millstream.errors import BenchError
 
 PYTHON = Path(sys.executable)
@@ -92,3 +93,9 @@ def test_requests_and_replies_are_lines_of_json_and_nothing_else() -> None:
     replies = [json.loads(line) for line in done.stdout.splitlines()]
     assert [list(reply) for reply in replies] == [["error"], ["error"], ["error"], ["reply"]]
     assert "JSONDecodeError" in replies[1]["error"]
+
+
+def test_a_cluster_that_is_gone_is_told() -> None:
+    with pytest.raises(BenchError, match="does not answer GET /jobs/overview") as refused:
+        Cluster(free_port()).jobs()
+    assert refused.value.code == "FLINK_FAILED"

@@ -129,6 +129,7 @@ class FlinkSystem:
 
     def finish(self) -> dict[str, float]:
         """Seconds that tasks were busy, by the name of their first operator, over all jobs of the run."""
+        self._end_jobs()
         busy: dict[str, float] = {}
         for job in self._jobs:
             for name, seconds in self._required_cluster().busy(job.id).items():
@@ -207,11 +208,13 @@ class FlinkSystem:
                 if state.failed:
                     raise BenchError("FLINK_FAILED", self._failure(job))
             if all(state.running for state in mine):
-                return
+                break
             if time.monotonic() > deadline:
                 count = sum(state.running for state in mine)
                 raise BenchError("FLINK_FAILED", f"{count} of {len(mine)} jobs run after {START_LIMIT:.0f} seconds")
             time.sleep(LOOK)
+        for job in self._jobs:
+            job.effective = True
 
     def _follow(self, job: _Job, state: JobState, effective: list[tuple[str, float]], errors: list[str]) -> None:
         """What has become of a job since the last look."""
@@ -243,9 +246,15 @@ class FlinkSystem:
             self._feed.remove(job.query)
 
     def _end_run(self) -> None:
+        self._end_jobs()
+        self._jobs = []
+        if self._feed:
+            self._feed.close()
+            self._feed = None
+
+    def _end_jobs(self) -> None:
         """Cancel what runs, and wait until it is gone: the next run shall have the machine for itself."""
         if not self._jobs:
-            self._close_feed()
             return
         cluster = self._required_cluster()
         states = cluster.jobs()
@@ -258,13 +267,6 @@ class FlinkSystem:
                 raise BenchError("FLINK_FAILED", f"jobs do not end within {END_LIMIT:.0f} seconds of being cancelled")
             time.sleep(LOOK)
             states = cluster.jobs()
-        self._jobs = []
-        self._close_feed()
-
-    def _close_feed(self) -> None:
-        if self._feed:
-            self._feed.close()
-            self._feed = None
 
 
 def _check_texts(queries: Sequence[QuerySpec]) -> None:

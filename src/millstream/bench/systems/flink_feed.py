@@ -1,9 +1,9 @@
 """Hands the files of the queues to Flink's jobs, in order.
 
-Flink's source of files reads the newest first of those that wait, so a job that falls behind would take later rows for
-the present and drop earlier ones as late. Here each job has directories of its own, each read by one task, and the
-next file appears in one when the file before it has been opened: at most one waits. Whatever lies in the queue by then
-becomes one file, so that a job is never short of rows for the sake of order.
+Flink's source of files promises no order. Of those that wait it may read the newest first, so that a job that falls
+behind would take later rows for the present and drop earlier ones as late. Here each job has directories of its own,
+each read by one task, and the next file appears in one when the file before it has been opened: at most one waits.
+Whatever lies in the queue by then becomes one file, so that a job is never short of rows for the sake of order.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class JobState:
 
     @property
     def failed(self) -> bool:
-        return self.state in ("FAILING", "FAILED", "SUSPENDED")
+        return self.state == "FAILED"
 
 
 class Cluster:
@@ -146,7 +146,7 @@ class Cluster:
         return max(times) / 1000
 
     def busy(self, job: str) -> dict[str, float]:
-        """Seconds that the tasks of a job worked, by the name of their first operator."""
+        """Seconds that the tasks of a job worked, by the name of their first operator; exact once it has ended."""
         found: dict[str, float] = {}
         for vertex in self._vertices(job):
             name = vertex["name"].partition("[")[0]

@@ -1,7 +1,7 @@
 """A stream's rows as Flink reads them: CSV without a head, and the tables over it.
 
-Flink's package from PyPI reads no Parquet. Timestamps are whole microseconds since 1970, which Flink parses faster than
-dates and times; it keeps their milliseconds, the finest that its event time has.
+Flink's package from PyPI reads no Parquet. Timestamps are whole microseconds since 1970, so that it need not parse
+dates; it keeps their milliseconds, the finest that its event time has.
 """
 
 from __future__ import annotations
