@@ -12,7 +12,7 @@ import pytest
 from millstream.config import Limits
 from millstream.errors import EvaluationError
 from millstream.kernels.batch import Batch, Broken
-from millstream.kernels.evaluate import Evaluator
+from millstream.kernels.evaluate import TRIAL_ROWS, Evaluator
 from millstream.kernels.guard import watched
 from millstream.model.expression import Call, Column, Expression, Literal
 from millstream.model.types import INTEGER, LONG, STRING
@@ -59,6 +59,31 @@ def test_an_evaluation_that_takes_too_long_is_interrupted_and_the_next_works() -
         with pytest.raises(EvaluationError, match=r"more than 0\.3 seconds of processor time"):
             evaluator.evaluate(table(100_000), [slow()])
         assert len(evaluator.evaluate(table(), [repeated(2)])[0]) == 10_000
+
+
+def test_new_expressions_are_tried_on_a_few_rows_before_a_large_table_pays_for_them() -> None:
+    evaluator = Spying(Limits(evaluation_time=2_000_000, evaluation_memory=64 << 20))
+    with pytest.raises(EvaluationError, match="more than 2 seconds"):
+        evaluator.evaluate(table(400_000), [repeated(2), slow()])
+    evaluator = Spying(Limits(evaluation_memory=64 << 20))
+    with pytest.raises(EvaluationError, match="more than 64 MB"):
+        evaluator.evaluate(table(400_000), [repeated(1000)])
+    assert max(evaluator.sizes) == TRIAL_ROWS + 1, "nobody has waited for 400,000 rows"
+    assert len(evaluator.evaluate(table(400_000), [repeated(2)])[0]) == 400_000
+    assert evaluator.sizes[-3:] == [1, TRIAL_ROWS + 1, 400_000]
+    evaluator.evaluate(table(400_000), [repeated(2)])
+    assert evaluator.sizes[-2:] == [400_000, 400_000], "what is known is not tried again"
+    assert len(evaluator.evaluate(table(1000), [slow()])[0]) == 1000, "a small table may take what it takes"
+
+
+class Spying(Evaluator):
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self.sizes: list[int] = []
+
+    def _query(self, table, expressions, counting):  # type: ignore[no-untyped-def]
+        self.sizes.append(table.num_rows)
+        return super()._query(table, expressions, counting)
 
 
 def test_a_process_that_waits_takes_no_time() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.config import Limits
-from millstream.kernels.guard import allowance, end_process, watched
+from millstream.kernels.guard import allowance, end_process, too_long, too_much, watched
 from millstream.model.expression import Column, Expression, Literal, Value, columns, rewrite
 from millstream.model.types import DataType
 from millstream.sql.functions import Program
@@ -22,6 +23,12 @@ from millstream.sql.functions.folding import folded
 
 _INPUT = "millstream_input"
 _ROW = "#row"
+# Rows on which a new expression is tried before it is let loose on a chunk, and the fewest rows for which that pays.
+# Few enough, since an evaluation cannot be interrupted within a vector of rows.
+TRIAL_ROWS = 100
+TRIED_FROM = 200 * TRIAL_ROWS
+# Expressions of which a process knows that they are quick enough.
+_TRIED = 65_536
 # Distinct sets of expressions whose SQL a process keeps; a group version asks for a handful.
 _CACHED_QUERIES = 4096
 
@@ -92,6 +99,7 @@ class Evaluator:
         # A worker whose evaluation cannot be interrupted is given up; the driver cannot be.
         self._last_resort = end_process if in_worker else None
         self._seconds = limits.evaluation_time / 1e6
+        self._tried: set[Expression] = set()
         _open.add(self)
 
     def close(self) -> None:
@@ -134,8 +142,37 @@ class Evaluator:
             else:
                 calls.append(expression)
         if calls:
+            self._try(table, calls)
             results.update(zip(calls, self._query(table, tuple(calls), counting), strict=True))
         return [results[expression] for expression in expressions]
+
+    def _try(self, table: pa.Table | pa.RecordBatch, expressions: Sequence[Expression]) -> None:
+        """Refuse new expressions that would take too long, before everybody waits for them: a few rows tell."""
+        new = tuple(e for e in expressions if e not in self._tried)
+        if not new or table.num_rows < TRIED_FROM:
+            return
+        if not self._is_modest(table, new):
+            for expression in new:
+                self._is_modest(table, (expression,), refuse=True)
+        if len(self._tried) > _TRIED:
+            self._tried.clear()
+        self._tried.update(new)
+
+    def _is_modest(
+        self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...], refuse: bool = False
+    ) -> bool:
+        """Whether a table would take less time and room than is allowed; planning, which one row takes too, apart."""
+        seconds, size = [], 0
+        for rows in (1, TRIAL_ROWS + 1):
+            before = time.thread_time()
+            found = self._query(table.slice(0, rows), expressions, counting=True)
+            seconds.append(time.thread_time() - before)
+            size = sum(int(one.values.nbytes) for one in found)
+        times = table.num_rows / TRIAL_ROWS
+        long, large = (seconds[1] - seconds[0]) * times > self._seconds, size * times > self._memory
+        if refuse and (long or large):
+            raise too_long(self._seconds) if long else too_much(self._memory)
+        return not long and not large
 
     def _query(
         self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...], counting: bool

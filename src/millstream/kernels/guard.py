@@ -107,7 +107,7 @@ def watched(interrupt: Callable[[], None], seconds: float, last_resort: Callable
     except duckdb.InterruptException as error:
         if not evaluation.interrupted:
             raise
-        raise _too_long(seconds) from error
+        raise too_long(seconds) from error
     finally:
         _watch.end(evaluation)
 
@@ -134,7 +134,7 @@ def allowance(memory: int) -> Iterator[None]:
         with _limited(memory) if held else nullcontext():
             yield
     except (MemoryError, duckdb.OutOfMemoryException) as error:
-        raise _too_much(memory) from error
+        raise too_much(memory) from error
     finally:
         if held:
             _limiting.release()
@@ -179,7 +179,7 @@ def _data_bytes() -> int | None:
         return None
 
 
-def _too_long(seconds: float) -> EvaluationError:
+def too_long(seconds: float) -> EvaluationError:
     return EvaluationError(
         "LIMIT_EXCEEDED",
         f"expressions took more than {seconds:g} seconds of processor time",
@@ -187,7 +187,7 @@ def _too_long(seconds: float) -> EvaluationError:
     )
 
 
-def _too_much(memory: int) -> EvaluationError:
+def too_much(memory: int) -> EvaluationError:
     return EvaluationError(
         "LIMIT_EXCEEDED",
         f"expressions need more than {max(memory // MEGABYTE, 1)} MB of memory",

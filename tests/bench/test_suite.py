@@ -1,0 +1,96 @@
+"""The suite: its figures from runs, its options, and a run from the command to the page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from millstream.bench import single, suite
+from millstream.bench.campaign import Asked
+from millstream.bench.driving.model import GeneratorProof, QueueSample, Request, RunResult, Verdict
+from millstream.bench.reporting.storing import load
+from millstream.bench.suite import SECTIONS, sharing_share, visitors_effect
+from millstream.errors import MillstreamError
+
+SPEC = Asked("astream-double", "millstream", seconds=20.0, queries=2).spec(1000.0)
+RUN = RunResult(
+    SPEC, "", (), (), (), GeneratorProof(1, 1.0, 0.0), Verdict(True, "", 0.0, None), 0.0, 0.0, 0
+)  # fmt: skip
+
+
+def taken(rate_before: float, rate_after: float, change: float) -> tuple[QueueSample, ...]:
+    samples = []
+    for at in range(21):
+        rows = min(at, change) * rate_before + max(0, at - change) * rate_after
+        samples.append(QueueSample(float(at), 10**9, 10**9, int(rows), 2))
+    return tuple(samples)
+
+
+def test_the_effect_of_newcomers_is_the_share_of_the_rate_that_is_lost() -> None:
+    arrival = SPEC.requests[0].at
+    assert visitors_effect(replace(RUN, queue=taken(1000, 900, arrival))) == pytest.approx(0.1, abs=0.02)
+    assert visitors_effect(replace(RUN, queue=taken(1000, 1000, arrival))) == pytest.approx(0.0, abs=0.01)
+    assert visitors_effect(RUN) is None
+    assert visitors_effect(replace(RUN, spec=replace(SPEC, requests=()))) is None
+
+
+def test_the_cost_of_sharing_is_a_share_of_the_time_in_tasks() -> None:
+    phases = {"read": 4.0, "classes": 1.0, "evaluate": 1.0, "aggregate": 4.0, "batch": 100.0}
+    assert sharing_share(replace(RUN, phases=phases)) == pytest.approx(0.2)
+    assert sharing_share(RUN) is None
+
+
+def test_unknown_names_are_refused_with_the_nearest_ones() -> None:
+    with pytest.raises(MillstreamError, match="no section 'singel'") as refused:
+        suite.Options(sections=("singel",))
+    assert "single" in (refused.value.hint or "")
+    with pytest.raises(MillstreamError, match="no workload 'astream-sttic'"):
+        single.Options("astream-sttic")
+    with pytest.raises(MillstreamError, match="no system 'sprk'"):
+        single.Options("astream-static", systems=("sprk",))
+    assert suite.Options().chosen == tuple(SECTIONS)
+
+
+def test_a_cell_takes_the_seed_of_its_workload_unless_another_is_asked_for() -> None:
+    own, other = (Asked("astream-static", "spark", queries=3, seed=seed).spec(1.0) for seed in (None, 5))
+    assert own.seed != other.seed == 5
+    assert [query.sql for query in own.initial] != [query.sql for query in other.initial]
+    assert Asked("astream-static", "spark", queries=1).title == "plain Spark: astream-static, 1 query"
+
+
+def test_a_loop_of_creates_and_deletes_keeps_its_number() -> None:
+    spec = Asked("poison-loop", "millstream", seconds=30.0).spec(1.0)
+    alive: set[str] = set()
+    sizes = []
+    for request in spec.requests:
+        assert isinstance(request, Request)
+        alive |= {query.id for query in request.create}
+        assert set(request.delete) <= alive
+        alive -= set(request.delete)
+        sizes.append(len(alive))
+    assert (max(sizes), sizes[-1], len(spec.initial)) == (1000, 1000, 100)
+    assert all(query.watched for query in spec.initial)
+    assert not any(query.watched for request in spec.requests for query in request.create)
+
+
+@pytest.mark.slow
+def test_a_run_from_its_options_to_its_page(tmp_path: Path) -> None:
+    options = single.Options(
+        "astream-sc2-10", tmp_path, rate=20_000.0, seconds=10.0, queries=10, density=20_000, profile=True
+    )
+    result = single.main(options, Console(quiet=True))
+    directory = Path(result["directory"])
+    assert result["failures"] == []
+    found = load(directory)
+    (run,) = found.runs
+    assert run.errors == ()
+    assert run.queue[-1].taken > 0
+    assert {one.kind for one in run.deployments} == {"create", "delete"}
+    page = (directory / "index.html").read_text(encoding="utf-8")
+    assert "astream-sc2-10" in page
+    # Where the system does not allow py-spy to look into other processes, the run says so and goes on.
+    assert run.profiles or run.system["profile"].startswith("no profile:")
+    assert not list(directory.glob("work-*")), "rows and homes are gone"
