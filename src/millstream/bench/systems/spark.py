@@ -6,11 +6,12 @@ changelog, the fast checkpoint files of the engine's own session, append mode so
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
@@ -34,6 +35,8 @@ MERGEABLE = re.compile(
     r"( WHERE (?P<condition>.+?))? GROUP BY (?P=keys), (?P<window>window\([^()]*\))"
 )
 MICROS = 1_000_000
+# How often new files are looked for on behalf of queries that came later, in seconds.
+LATER_LOOK = 0.05
 
 
 @dataclass
@@ -48,6 +51,46 @@ class _Job:
     batch: int = -1
     rows: int = 0
     watermark: int | None = None
+
+
+class Later:
+    """Directories for queries that come later: Spark's file source always begins with the oldest file, so they get
+    links to the files that come after them."""
+
+    def __init__(self, sources: Mapping[str, Path]) -> None:
+        self.sources = sources
+        self._known: dict[str, set[str]] = {name: set() for name in sources}
+        self._followers: list[Path] = []
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="bench-later", daemon=True)
+        self._thread.start()
+
+    def follow(self, folder: Path) -> dict[str, Path]:
+        """New directories, by stream, for files from now on."""
+        made = {name: folder / name for name in self.sources}
+        for directory in made.values():
+            directory.mkdir(parents=True)
+        with self._lock:
+            self._look()
+            self._followers.append(folder)
+        return made
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(LATER_LOOK):
+            with self._lock:
+                self._look()
+
+    def _look(self) -> None:
+        for name, directory in self.sources.items():
+            for file in sorted(set(os.listdir(directory)) - self._known[name]):
+                for folder in self._followers:
+                    os.link(directory / file, folder / name / file)
+                self._known[name].add(file)
 
 
 class SparkSystem:
@@ -72,7 +115,8 @@ class SparkSystem:
         self._folder, self._queues = folder, list(queues)
         self._phases, self._jobs = {}, []
         self._started: list[tuple[str, float]] = []
-        self._attach()
+        self._later = Later({queue.stream.name: queue.directory for queue in queues})
+        self._attach(self._later.sources)
         if self._merged:
             for specs, text in merge(queries):
                 self._start(specs, text)
@@ -84,7 +128,8 @@ class SparkSystem:
         if self._merged:
             raise EngineError("UNSUPPORTED", "queries that are merged by hand cannot be created at run time")
         # A new query begins with the rows that come from now on, as Millstream's do.
-        self._attach(after=time.time())
+        self._numbers += 1
+        self._attach(self._later.follow(self._folder / f"later-{self._numbers}"))
         for query in queries:
             self._start((query,), query.plain or query.sql, late=True)
 
@@ -136,6 +181,7 @@ class SparkSystem:
                 emissions[at, end] = emissions.get((at, end), 0) + 1
 
     def finish(self) -> dict[str, float]:
+        self._later.close()
         for job in self._jobs:
             job.query.stop()
         self._jobs = []
@@ -154,13 +200,11 @@ class SparkSystem:
             job.query.stop()
         self._session.stop()
 
-    def _attach(self, after: float | None = None) -> None:
-        """Views of the queues; of rows after a moment only, where one is given."""
+    def _attach(self, directories: Mapping[str, Path]) -> None:
+        """Views of the streams whose files come to these directories."""
         for queue in self._queues:
             reader = self._session.readStream.schema(queue.stream.schema)
-            if after is not None:
-                reader = reader.option("modifiedAfter", time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(after)))
-            rows = reader.parquet(str(queue.directory)).withWatermark("time", "0 seconds")
+            rows = reader.parquet(str(directories[queue.stream.name])).withWatermark("time", "0 seconds")
             rows.createOrReplaceTempView(queue.stream.name)
 
     def _start(self, specs: tuple[QuerySpec, ...], text: str, late: bool = False) -> None:
