@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +24,8 @@ from millstream.bench.workloads.catalogue import find
 from millstream.cli.output import count
 
 DEFAULT_SECONDS = 20.0
+WARM_UP_SECONDS = 6.0
+WARM_UP_RATE = 200_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +108,18 @@ class Campaign:
     def run(self, asked: Asked, rate: float) -> RunResult:
         """One run at a rate."""
         with self._progress.step(f"{asked.title}, {count(rate)} rows/s") as step, self._system(asked) as system:
+            self._warm_up(asked.spec(rate), system, step)
             result = self._run(asked.spec(rate), system, step)
             step.result = result.verdict.reason
         self.runs.append(result)
         return result
 
-    def run_specs(self, title: str, specs: Sequence[RunSpec]) -> list[RunResult]:
-        """Runs of ready specs, in one process of their system."""
-        asked = Asked(specs[0].workload, specs[0].system, cores=specs[0].cores)
-        with self._progress.step(title) as step, self._system(asked) as system:
-            results = [self._run(spec, system, step) for spec in specs]
-            step.result = f"{sum(result.verdict.sustained for result in results)} of {len(results)} sustained"
-        self.runs += results
-        return results
+    def _warm_up(self, spec: RunSpec, system: RemoteSystem, step: Step) -> None:
+        """A short run that nobody sees: it starts workers, and lets Java compile. A search has its first candidates."""
+        short = replace(
+            spec, rate=min(spec.rate, WARM_UP_RATE), seconds=WARM_UP_SECONDS, requests=(), rates=((0.0, 1.0),)
+        )
+        self._run(short, system, step, profiled=False)
 
     @contextmanager
     def _system(self, asked: Asked) -> Iterator[RemoteSystem]:
@@ -130,11 +131,12 @@ class Campaign:
         finally:
             system.close()
 
-    def _run(self, spec: RunSpec, system: RemoteSystem, step: Step) -> RunResult:
+    def _run(self, spec: RunSpec, system: RemoteSystem, step: Step, profiled: bool = True) -> RunResult:
         assert self._workspace is not None
         folder = Path(tempfile.mkdtemp(prefix=f"{spec.system}-", dir=self._workspace))
         self._number += 1
-        profile = self.out / f"profile-{self._number}-{spec.system}.svg" if self.profile else None
+        wanted = self.profile and profiled
+        profile = self.out / f"profile-{self._number}-{spec.system}.svg" if wanted else None
         try:
             return run(spec, system, self._store, folder, step.tell, profile)
         finally:

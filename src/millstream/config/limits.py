@@ -11,9 +11,9 @@ class Limits:
 
     # Expressions over a chunk of some hundred thousand rows need a fraction of this.
     evaluation_memory: int = 1 << 30
-    # Microseconds of processor time for the expressions of a chunk, or the rests of a fire: milliseconds as a rule.
-    # Everybody waits so long for an offender that a trial on a few rows does not find out.
-    evaluation_time: int = 10_000_000
+    # Microseconds of processor time for an expression over 250,000 rows, or the rests of a fire: milliseconds as a
+    # rule. Everybody waits so long for an offender that a trial on a few rows does not find out.
+    evaluation_time: int = 2_000_000
     # Bytes that a worker process may take beside what it starts with; a fire keeps up to 768 MB between fires.
     worker_memory: int = 8 << 30
     # Above this a condition takes Spark's analyzer and our tables seconds, not milliseconds.

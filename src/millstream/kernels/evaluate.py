@@ -26,7 +26,9 @@ _ROW = "#row"
 # Rows on which a new expression is tried before it is let loose on a chunk, and the fewest rows for which that pays.
 # Few enough, since an evaluation cannot be interrupted within a vector of rows.
 TRIAL_ROWS = 100
-TRIED_FROM = 200 * TRIAL_ROWS
+TRIED_FROM = 10 * TRIAL_ROWS
+# Rows that the time limit is for; more rows may take longer, in proportion.
+LIMITED_ROWS = 250_000
 # Expressions of which a process knows that they are quick enough.
 _TRIED = 65_536
 # Distinct sets of expressions whose SQL a process keeps; a group version asks for a handful.
@@ -100,6 +102,8 @@ class Evaluator:
         self._last_resort = end_process if in_worker else None
         self._seconds = limits.evaluation_time / 1e6
         self._tried: set[Expression] = set()
+        # Rows that are to be expected at a time: those of a task may come in many small tables.
+        self.expected_rows = 0
         _open.add(self)
 
     def close(self) -> None:
@@ -168,11 +172,16 @@ class Evaluator:
             found = self._query(table.slice(0, rows), expressions, counting=True)
             seconds.append(time.thread_time() - before)
             size = sum(int(one.values.nbytes) for one in found)
-        times = table.num_rows / TRIAL_ROWS
-        long, large = (seconds[1] - seconds[0]) * times > self._seconds, size * times > self._memory
+        rows = max(table.num_rows, min(self.expected_rows, LIMITED_ROWS))
+        long = (seconds[1] - seconds[0]) * rows / TRIAL_ROWS > self._allowed(rows)
+        large = size * table.num_rows / TRIAL_ROWS > self._memory
         if refuse and (long or large):
             raise too_long(self._seconds) if long else too_much(self._memory)
         return not long and not large
+
+    def _allowed(self, rows: int) -> float:
+        """Seconds for so many rows."""
+        return self._seconds * max(1.0, rows / LIMITED_ROWS)
 
     def _query(
         self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...], counting: bool
@@ -181,7 +190,8 @@ class Evaluator:
         self._connection.register(_INPUT, _input(table, query.inputs))
         try:
             interrupt = self._connection.interrupt
-            with watched(interrupt, self._seconds, self._last_resort), allowance(self._memory):
+            allowed = self._allowed(table.num_rows)
+            with watched(interrupt, allowed, self._last_resort), allowance(self._memory):
                 answer = self._connection.sql(query.sql).to_arrow_table()
         finally:
             self._connection.unregister(_INPUT)

@@ -166,6 +166,10 @@ class _Work:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
+# Rows of the last task of each stream in this process.
+_last_rows: dict[str, int] = {}
+
+
 def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> BatchResult:
     """Ingest chunks and write what they give; a file that could not be read comes as its error among them."""
     hold_process(task.limits.worker_memory)
@@ -178,11 +182,13 @@ def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> Batch
     if damaged:
         return BatchResult(0, 0, None, 0, 0, damaged=tuple(damaged))
     work = _Work(task, groups, RowTable(sorted({name for group in groups for name in group.row_columns})))
+    evaluator(task.limits).expected_rows = _last_rows.get(task.stream.name, 0)
     for chunk in _timed(chunks, work.seconds, "read"):
         if isinstance(chunk, SourceError):
             work.rejected.append(_rejected_file(chunk))
         else:
             _ingest(work, chunk)
+    _last_rows[task.stream.name] = work.rows
     started = time.perf_counter()
     result = _write(work)
     result.seconds_by_phase["write"] = time.perf_counter() - started
