@@ -32,7 +32,6 @@ from millstream.bench.join_jobs import (
 )
 from millstream.bench.join_plan import WAYS, Plan, feeds
 from millstream.bench.join_plot import draw_joins
-from millstream.bench.join_process import run_in_process
 from millstream.bench.join_report import JoinMeasurements, join_answers_agree, join_json, join_targets
 from millstream.bench.join_sizes import FULL, QUICK, JoinSizes
 from millstream.bench.join_tables import print_join_report
@@ -40,7 +39,7 @@ from millstream.bench.join_workload import AJOIN, ASTREAM, DEFAULT_SEED, SOURCES
 from millstream.bench.joins import Options, main
 from millstream.bench.machine import Machine
 from millstream.bench.measure import Throughput
-from millstream.bench.process import JobFailed
+from millstream.bench.process import JobFailed, run_in_process
 from millstream.bench.report import Target
 from millstream.errors import SpecError
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from millstream.bench.deploy_run import run_deploy
 from millstream.bench.jobs import DeployJob
-from millstream.bench.process import JobFailed, run_job
+from millstream.bench.process import JobFailed, run_in_process
 from millstream.bench.scale import Options, main
 from millstream.bench.sizes import FULL, QUICK, Sizes, sizes_of
 from millstream.errors import SpecError
@@ -38,7 +39,7 @@ def test_unknown_parts_and_too_few_rows_are_refused() -> None:
 def test_a_process_that_dies_is_told_from_one_that_answers(tmp_path: Path) -> None:
     job = DeployJob((0,), 1000, 1, 1, 0.0, 0, workspace=str(tmp_path / "missing"))
     with pytest.raises(JobFailed, match="ended with code 1"):
-        run_job(job, lambda share, words: None)
+        run_in_process(run_deploy, job, lambda share, words: None)
 
 
 @pytest.mark.slow

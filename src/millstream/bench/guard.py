@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 from rich.console import Console
 
 from millstream.bench.dataset import Dataset, write_dataset
-from millstream.bench.jobs import Cell, CellResult, MillstreamJob, PlainJob
-from millstream.bench.process import measure
+from millstream.bench.jobs import Cell, CellResult, MillstreamJob, PlainJob, Tell
+from millstream.bench.millstream_run import run_millstream
+from millstream.bench.plain_run import run_plain
+from millstream.bench.process import run_in_process
 from millstream.bench.progress import Progress
 from millstream.bench.report import Target
 from millstream.bench.tables import target_table
@@ -61,14 +64,18 @@ def _measure(options: Options, workspace: str, screen: Console) -> dict[str, flo
         step.result = f"{count(dataset.rows)} rows"
     rates = {}
     fewer = max(4, options.files // 4)
-    jobs: list[tuple[str, MillstreamJob | PlainJob]] = [
-        ("millstream", MillstreamJob((_cell(options, dataset, 1), _cell(options, dataset, QUERIES)), workspace)),
-        ("plain 1", PlainJob((_cell(options, dataset, 1),), workspace, "rocksdb")),
-        ("plain 20", PlainJob((_cell(options, dataset, QUERIES, fewer),), workspace, "rocksdb")),
+    jobs: list[tuple[str, Callable[[Any, Tell], tuple[CellResult, ...]], MillstreamJob | PlainJob]] = [
+        (
+            "millstream",
+            run_millstream,
+            MillstreamJob((_cell(options, dataset, 1), _cell(options, dataset, QUERIES)), workspace),
+        ),
+        ("plain 1", run_plain, PlainJob((_cell(options, dataset, 1),), workspace, "rocksdb")),
+        ("plain 20", run_plain, PlainJob((_cell(options, dataset, QUERIES, fewer),), workspace, "rocksdb")),
     ]
-    for name, job in jobs:
+    for name, run, job in jobs:
         with progress.step(name) as step:
-            results: tuple[CellResult, ...] = measure(job, step.tell)
+            results = run_in_process(run, job, step.tell)
             for result in results:
                 key = f"{name.split()[0]} {result.cell.queries}"
                 rates[key] = result.best.throughput.input_rate

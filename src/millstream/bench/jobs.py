@@ -70,9 +70,6 @@ class DeployJob:
     workspace: str
 
 
-Job = MillstreamJob | PlainJob | DeployJob
-
-
 @dataclass(frozen=True, slots=True)
 class Digest:
     """What one query answered, in short: equal digests of the two systems mean that they did the same work."""

@@ -21,7 +21,6 @@ from millstream.bench.join_jobs import ApartJob, ApartResult, CellFailed, JoinCe
 from millstream.bench.join_plain import run_plain_joins
 from millstream.bench.join_plan import WAYS, Plan, feeds
 from millstream.bench.join_plot import draw_joins
-from millstream.bench.join_process import run_in_process
 from millstream.bench.join_report import JoinMeasurements, join_json
 from millstream.bench.join_run import run_joins
 from millstream.bench.join_sizes import JoinSizes, join_sizes_of
@@ -29,7 +28,7 @@ from millstream.bench.join_tables import print_join_report
 from millstream.bench.join_workload import DEFAULT_SEED
 from millstream.bench.machine import describe_machine
 from millstream.bench.plot import MISSING
-from millstream.bench.process import JobFailed
+from millstream.bench.process import JobFailed, run_in_process
 from millstream.bench.progress import Progress, Step
 from millstream.bench.report import ONE
 from millstream.cli.output import count

@@ -1,4 +1,4 @@
-"""A job in a process of its own, with a fresh Java machine: compared systems share neither cores nor caches."""
+"""A function in a process of its own, with a fresh Java machine: compared systems share neither cores nor caches."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import multiprocessing
 import os
 import time
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from millstream.bench.jobs import CellResult, DeployJob, DeployResult, Job, MillstreamJob, PlainJob, Tell
+from millstream.bench.jobs import Tell
 
-# The driver's heap, for both systems: Spark's own default of 1 GB would make twenty plain queries collect garbage.
+# The driver's heap, for all systems: Spark's own default of 1 GB would make twenty plain queries collect garbage.
 DRIVER_MEMORY = "4g"
 # Much longer than any job takes on an idle machine, in seconds: a bench that hangs helps nobody.
 TIME_LIMIT = 1800.0
@@ -24,29 +25,30 @@ class JobFailed(Exception):
     """A job ended without a result; the message has the reason."""
 
 
-def measure(job: MillstreamJob | PlainJob, tell: Tell) -> tuple[CellResult, ...]:
-    """Run a throughput job in its own process."""
-    return cast("tuple[CellResult, ...]", run_job(job, tell))
+class HasWorkspace(Protocol):
+    """A job names the directory that its process may use."""
+
+    @property
+    def workspace(self) -> str: ...
 
 
-def deploy(job: DeployJob, tell: Tell) -> DeployResult:
-    """Run a deployment job in its own process."""
-    return cast(DeployResult, run_job(job, tell))
+Job = TypeVar("Job", bound=HasWorkspace)
+Result = TypeVar("Result")
 
 
-def run_job(job: Job, tell: Tell, limit: float = TIME_LIMIT) -> Any:
-    """Start a process, pass its progress on, and give its result."""
+def run_in_process(run: Callable[[Job, Tell], Result], job: Job, tell: Tell, limit: float = TIME_LIMIT) -> Result:
+    """Start a process for a function of a module, pass its progress on, and give its result."""
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
     log = Path(job.workspace) / f"{type(job).__name__}-{time.monotonic_ns()}.log"
-    process = context.Process(target=_child, args=(job, sending, str(log)))
+    process = context.Process(target=_child, args=(run, job, sending, str(log)))
     process.start()
     sending.close()
     try:
-        return _listen(receiving, tell, time.monotonic() + limit)
+        return cast(Result, _listen(receiving, tell, time.monotonic() + limit))
     except EOFError:
         process.join()
-        raise JobFailed(f"the process ended with code {process.exitcode}\n{_tail(log)}") from None
+        raise JobFailed(f"the process ended with code {process.exitcode}\n{last_lines(log)}") from None
     finally:
         receiving.close()
         # Its result is in, or it is given up: either way nothing is left to wait for but its orderly end.
@@ -68,33 +70,24 @@ def _listen(receiving: Connection, tell: Tell, deadline: float) -> Any:
     raise JobFailed("the job took longer than its time limit")
 
 
-def _tail(log: Path) -> str:
+def last_lines(log: Path) -> str:
+    """The end of what a process printed."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     return "\n".join(lines[-LAST_LINES:])
 
 
-def _child(job: Job, sending: Connection, log: str) -> None:
-    """The process: whatever it, Java or the workers print goes to the log."""
+def enter(log: str, workspace: str) -> None:
+    """In a new process: whatever it, Java or workers print goes to the log, and Java gets its memory."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {DRIVER_MEMORY} pyspark-shell"
-    os.chdir(job.workspace)
+    os.chdir(workspace)
+
+
+def _child(run: Callable[[Any, Tell], Any], job: HasWorkspace, sending: Connection, log: str) -> None:
+    enter(log, job.workspace)
     try:
-        sending.send(("result", _run(job, lambda share, words: sending.send(("progress", (share, words))))))
+        sending.send(("result", run(job, lambda share, words: sending.send(("progress", (share, words))))))
     except BaseException as error:
         sending.send(("error", f"{type(error).__name__}: {error}\n{traceback.format_exc()}"))
-
-
-def _run(job: Job, tell: Tell) -> Any:
-    if isinstance(job, MillstreamJob):
-        from millstream.bench.millstream_run import run_millstream
-
-        return run_millstream(job, tell)
-    if isinstance(job, PlainJob):
-        from millstream.bench.plain_run import run_plain
-
-        return run_plain(job, tell)
-    from millstream.bench.deploy_run import run_deploy
-
-    return run_deploy(job, tell)

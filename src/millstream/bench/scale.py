@@ -17,9 +17,12 @@ from rich.console import Console
 
 from millstream.bench import plot
 from millstream.bench.dataset import Dataset, write_dataset
+from millstream.bench.deploy_run import run_deploy
 from millstream.bench.jobs import Cell, CellResult, DeployJob, MillstreamJob, PlainJob
 from millstream.bench.machine import describe_machine
-from millstream.bench.process import JobFailed, deploy, measure
+from millstream.bench.millstream_run import run_millstream
+from millstream.bench.plain_run import run_plain
+from millstream.bench.process import JobFailed, run_in_process
 from millstream.bench.progress import Progress, Step
 from millstream.bench.report import MANY, ONE, Measurements, as_json, input_rate
 from millstream.bench.sizes import Sizes, sizes_of
@@ -178,7 +181,7 @@ class _Bench:
         job = DeployJob(s.levels, rate, s.samples, s.storm_rate, s.storm_seconds, self.options.seed, self.workspace)
 
         def run(step: Step) -> Any:
-            result = deploy(job, step.tell)
+            result = run_in_process(run_deploy, job, step.tell)
             sealed = ", ".join(f"{level.running}: {level.sealed.p99 * 1000:.0f} ms" for level in result.levels)
             step.result = f"sealed p99 beside {sealed}"
             return result
@@ -187,7 +190,11 @@ class _Bench:
 
     def _measured(self, title: str, job: MillstreamJob | PlainJob) -> tuple[CellResult, ...]:
         def run(step: Step) -> tuple[CellResult, ...]:
-            results = measure(job, step.tell)
+            results = (
+                run_in_process(run_millstream, job, step.tell)
+                if isinstance(job, MillstreamJob)
+                else run_in_process(run_plain, job, step.tell)
+            )
             step.result = ", ".join(f"{count(r.best.throughput.input_rate)} rows/s" for r in results)
             return results
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.bench.driving.model import QuerySpec
-from millstream.bench.process import DRIVER_MEMORY, LAST_LINES
+from millstream.bench.process import enter, last_lines
 from millstream.bench.systems.system import Queue, Seen, System
 
 # Longer than any request takes that will ever be answered, in seconds.
@@ -94,23 +94,15 @@ class RemoteSystem:
                 raise SystemFailed(f"{self.name} did not answer {method} within {patience:.0f} s")
             good, body = pipe.recv()
         except (EOFError, OSError):
-            raise SystemFailed(f"the process of {self.name} is gone\n{self._tail()}") from None
+            raise SystemFailed(f"the process of {self.name} is gone\n{last_lines(self._log)}") from None
         if not good:
             raise SystemFailed(body)
         return body
 
-    def _tail(self) -> str:
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines() if self._log.exists() else []
-        return "\n".join(lines[-LAST_LINES:])
-
 
 def _serve(kind: SystemKind, commands: Connection, looks: Connection, log: str, workspace: Path, cores: int) -> None:
-    """The process of the system: whatever it, Java or workers print goes to the log."""
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {DRIVER_MEMORY} pyspark-shell"
-    os.chdir(workspace)
+    """The process of the system."""
+    enter(log, str(workspace))
     # Java and the workers inherit it, and count these cores only.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     try:
