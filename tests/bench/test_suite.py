@@ -71,7 +71,8 @@ def test_a_loop_of_creates_and_deletes_keeps_its_number() -> None:
         assert set(request.delete) <= alive
         alive -= set(request.delete)
         sizes.append(len(alive))
-    assert (max(sizes), sizes[-1], len(spec.initial)) == (1000, 1000, 100)
+    assert (max(sizes), sizes[-1], len(spec.initial)) == (100, 100, 100)
+    assert len({query.sql for request in spec.requests for query in request.create}) > 900
     assert all(query.watched for query in spec.initial)
     assert not any(query.watched for request in spec.requests for query in request.create)
 

@@ -166,18 +166,26 @@ class Evaluator:
         self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...], refuse: bool = False
     ) -> bool:
         """Whether a table would take less time and room than is allowed; planning, which one row takes too, apart."""
-        seconds, size = [], 0
-        for rows in (1, TRIAL_ROWS + 1):
-            before = time.thread_time()
-            found = self._query(table.slice(0, rows), expressions, counting=True)
-            seconds.append(time.thread_time() - before)
-            size = sum(int(one.values.nbytes) for one in found)
-        rows = max(table.num_rows, min(self.expected_rows, LIMITED_ROWS))
-        long = (seconds[1] - seconds[0]) * rows / TRIAL_ROWS > self._allowed(rows)
-        large = size * table.num_rows / TRIAL_ROWS > self._memory
+        one, size = self._tasted(table, expressions, 1)
+        large = size * table.num_rows > self._memory
+        long = False
+        if not large:
+            # Texts that fill the memory are not even made for a hundred rows.
+            some, size = self._tasted(table, expressions, TRIAL_ROWS + 1)
+            rows = max(table.num_rows, min(self.expected_rows, LIMITED_ROWS))
+            long = (some - one) * rows / TRIAL_ROWS > self._allowed(rows)
+            large = size * table.num_rows / TRIAL_ROWS > self._memory
         if refuse and (long or large):
             raise too_long(self._seconds) if long else too_much(self._memory)
         return not long and not large
+
+    def _tasted(
+        self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...], rows: int
+    ) -> tuple[float, int]:
+        """Seconds of processor time and bytes that the first rows take."""
+        before = time.thread_time()
+        found = self._query(table.slice(0, rows), expressions, counting=True)
+        return time.thread_time() - before, sum(int(one.values.nbytes) for one in found)
 
     def _allowed(self, rows: int) -> float:
         """Seconds for so many rows."""

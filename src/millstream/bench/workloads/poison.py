@@ -63,18 +63,17 @@ class Poisoned(Workload):
             yield Request((WARM_UP + (1 - WARM_UP) / 3) * seconds, create=(query,))
 
     def _loop(self, seconds: float) -> Iterator[Request]:
-        """A batch comes each second; the batch that came ten before goes."""
+        """A batch comes each second, and the one before goes: all of them in ten seconds."""
         texts = [query.sql for query in islice(self.draw(LOOP_SEED), LOOP)]
-        alive: list[tuple[str, ...]] = []
+        alive: tuple[str, ...] = ()
         for number in range(1, int(seconds)):
             begin = number * LOOP_BATCH
             batch = tuple(
                 QuerySpec(f"loop-{begin + i}", texts[(begin + i) % LOOP], 1, 1, watched=False)
                 for i in range(LOOP_BATCH)
             )
-            alive.append(tuple(query.id for query in batch))
-            gone = alive.pop(0) if len(alive) > LOOP // LOOP_BATCH else ()
-            yield Request(float(number), create=batch, delete=gone)
+            yield Request(float(number), create=batch, delete=alive)
+            alive = tuple(query.id for query in batch)
 
 
 def workloads() -> Iterator[Workload]:
