@@ -126,6 +126,22 @@ def test_a_query_that_kills_workers_in_ingest_is_left_out(start: Callable[..., E
 
 
 @pytest.mark.usefixtures("deadly")
+def test_a_query_that_kills_workers_of_a_row_stream_is_left_out(
+    spark: SparkSession, start: Callable[..., Engine], tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    engine = start()
+    engine.create_stream("purchases", spark.readStream.schema(SCHEMA).parquet(str(folder)), time="time")
+    engine.create_query(REVENUE, id="good")
+    engine.create_query(KILLS_INGEST, id="poison")
+    drop_file(folder, "a", purchases(0, 25))
+    engine.await_idle()
+    assert reason(engine, "poison").endswith("batch 0 of purchases, which failed with a worker process that died")
+    assert totals(engine, "good") == expected(0, 2)
+
+
+@pytest.mark.usefixtures("deadly")
 def test_queries_that_kill_workers_in_a_fire_are_stopped(start: Callable[..., Engine], tmp_path: Path) -> None:
     folder = tmp_path / "in"
     engine = start()
