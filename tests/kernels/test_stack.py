@@ -148,7 +148,7 @@ def test_counts_beyond_32_bits_are_exact() -> None:
 
 
 def test_memory_that_is_given_back_is_used_again_where_it_fits() -> None:
-    spare = Spare(limit=10_000)
+    spare = Spare(limit=10_000, least=1000)
     first = spare.take((10, 10, 4), np.int64)
     assert (first.shape, first.dtype) == ((10, 10, 4), np.int64)
     address = first.ctypes.data
@@ -160,6 +160,9 @@ def test_memory_that_is_given_back_is_used_again_where_it_fits() -> None:
     spare.give(again)
     spare.give(spare.take((10, 120, 1), np.int64))
     assert spare.take((10, 10, 4), np.int64).ctypes.data != address, "only so much is kept"
+    small = spare.take((10, 1, 1), np.int64)
+    spare.give(small)
+    assert not any(np.shares_memory(small, one) for one in spare._free), "small pieces are not worth it"
 
 
 def test_sums_beyond_64_bits_are_exact() -> None:

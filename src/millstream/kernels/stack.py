@@ -169,8 +169,10 @@ def _safe(plane: Matrix) -> list[Matrix]:
 Integers = npt.NDArray[np.signedinteger[Any]]
 # Rows of a stack that 32 bits can count.
 MOST_COUNTED = (1 << 31) - 1
-# Bytes of memory kept for the next stack, and how much larger than needed it may be.
+# Bytes of memory kept for the next stack, the least that is worth keeping, since smaller pieces are handed out without
+# new pages, and how much larger than needed one may be.
 SPARE_BYTES = 384 << 20
+SPARE_LEAST = 4 << 20
 SPARE_FACTOR = 2
 
 
@@ -178,8 +180,8 @@ class Spare:
     """Memory of stacks that are gone. The system hands out new pages one fault at a time, which takes longer than
     filling them."""
 
-    def __init__(self, limit: int = SPARE_BYTES) -> None:
-        self._limit = limit
+    def __init__(self, limit: int = SPARE_BYTES, least: int = SPARE_LEAST) -> None:
+        self._limit, self._least = limit, least
         self._free: list[npt.NDArray[np.uint8]] = []
 
     def take(self, shape: tuple[int, ...], kind: type[np.signedinteger[Any]]) -> Integers:
@@ -194,7 +196,7 @@ class Spare:
         base = data.base
         while isinstance(base, np.ndarray) and base.base is not None:
             base = base.base
-        if isinstance(base, np.ndarray) and base.dtype == np.uint8:
+        if isinstance(base, np.ndarray) and base.dtype == np.uint8 and base.size >= self._least:
             self._free.append(base)
         while sum(one.nbytes for one in self._free) > self._limit:
             self._free.pop(0)
