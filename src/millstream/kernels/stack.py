@@ -178,11 +178,16 @@ SPARE_FACTOR = 2
 
 class Spare:
     """Memory of stacks that are gone. The system hands out new pages one fault at a time, which takes longer than
-    filling them."""
+    filling them. Nothing is kept unless somebody asks for it."""
 
-    def __init__(self, limit: int = SPARE_BYTES, least: int = SPARE_LEAST) -> None:
+    def __init__(self, limit: int = 0, least: int = SPARE_LEAST) -> None:
         self._limit, self._least = limit, least
         self._free: list[npt.NDArray[np.uint8]] = []
+
+    def keep(self, limit: int) -> None:
+        """So many bytes from now on."""
+        self._limit = limit
+        self._trim()
 
     def take(self, shape: tuple[int, ...], kind: type[np.signedinteger[Any]]) -> Integers:
         """An array of any content."""
@@ -198,11 +203,14 @@ class Spare:
             base = base.base
         if isinstance(base, np.ndarray) and base.dtype == np.uint8 and base.size >= self._least:
             self._free.append(base)
+        self._trim()
+
+    def _trim(self) -> None:
         while sum(one.nbytes for one in self._free) > self._limit:
             self._free.pop(0)
 
 
-_spare = Spare()
+spare = Spare()
 
 
 class Sums:
@@ -278,26 +286,26 @@ class Sums:
         used = self._top + 1
         # A quarter more than is known of: the next fire may bring a few slices more than this one.
         known = self._layers + self._layers // 4 if self._layers > used else 2 * used
-        grown = _spare.take((layers if used < layers and room else known, height, wide), self._type)
+        grown = spare.take((layers if used < layers and room else known, height, wide), self._type)
         # The ring is unrolled: what lies before its end, then what lies at its beginning.
         first = min(used, layers - self._base)
         grown[:first, :, :room] = self._data[self._base : self._base + first]
         grown[first:used, :, :room] = self._data[: used - first]
         grown[:used, :, room:] = 0
-        _spare.give(self._data)
+        spare.give(self._data)
         self._data, self._base = grown, 0
 
     def _widen(self) -> None:
         """To 64 bits: the differences to the lowest layer are what counts, and they are right in 32 still."""
         below = self._data[self._base].copy()
-        wide = _spare.take(self._data.shape, np.int64)
+        wide = spare.take(self._data.shape, np.int64)
         np.subtract(self._data, below, out=wide, dtype=np.int32, casting="unsafe")
-        _spare.give(self._data)
+        spare.give(self._data)
         self._data, self._type, self._counted = wide, np.int64, []
 
     def __del__(self) -> None:
         # Nobody holds a part of it: what windows get are copies.
-        _spare.give(self._data)
+        spare.give(self._data)
 
     def drop(self, number: int) -> None:
         """The lowest layers go; what is left are still differences."""

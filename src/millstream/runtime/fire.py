@@ -22,7 +22,7 @@ from millstream.kernels.fire import Piece, by_start, can_keep, fire
 from millstream.kernels.group import Group
 from millstream.kernels.guard import NOBODYS_FAULT, hold_process
 from millstream.kernels.merge import merge
-from millstream.kernels.stack import SliceId, Stack, slice_id
+from millstream.kernels.stack import SPARE_BYTES, SliceId, Stack, slice_id, spare
 from millstream.model.plan import Bucket, BucketFile, Damage, FireResult
 from millstream.model.types import DataType
 from millstream.runtime import worker
@@ -273,6 +273,8 @@ class KeptStacks:
         while next(iter(self._stacks.values())).used < now - worker.UNUSED_SECONDS:
             self._stacks.popitem(last=False)
         total = sum(one.stack.bytes for one in self._stacks.values())
+        # Where stacks go because there are too many, others are made in their place at the next fire.
+        spare.keep(SPARE_BYTES if total > self._limit else 0)
         while total > self._limit and len(self._stacks) > 1:
             total -= self._stacks.popitem(last=False)[1].stack.bytes
 
