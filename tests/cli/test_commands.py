@@ -48,6 +48,10 @@ def test_the_commands_are_these() -> None:
         "bench scale",
         "bench joins",
         "bench compare",
+        "bench guard",
+        "bench list",
+        "bench run",
+        "bench suite",
         "version",
     }
 
@@ -118,3 +122,26 @@ def test_a_wrong_stream_file_is_told_before_spark_starts(millstream: Millstream,
     result = millstream("start", str(tmp_path / "nowhere.yaml"))
     assert result.exit_code == 1
     assert "BAD_SPEC: cannot read" in result.stderr
+
+
+def test_workloads_and_systems_are_listed(millstream: Millstream) -> None:
+    shown = millstream("bench", "list")
+    assert (shown.exit_code, "astream-static" in shown.stdout, "plain Spark, merged by hand" in shown.stdout) == (
+        0,
+        True,
+        True,
+    )
+    listed = json.loads(millstream("bench", "list", "--json").stdout)
+    assert {"millstream", "spark", "flink"} <= {one["name"] for one in listed["systems"]}
+    assert len(listed["workloads"]) > 100
+
+
+def test_a_run_of_what_does_not_exist_is_refused(millstream: Millstream) -> None:
+    refused = millstream("bench", "run", "astream-statik")
+    assert (
+        refused.exit_code,
+        "no workload 'astream-statik'" in refused.output,
+        "astream-static" in refused.output,
+    ) == (1, True, True)
+    refused = millstream("bench", "suite", "--section", "singel")
+    assert (refused.exit_code, "no section 'singel'" in refused.output) == (1, True)
