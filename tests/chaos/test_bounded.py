@@ -164,6 +164,8 @@ def test_an_hour_on_spark_stays_within_its_memory(
                     crowd.change()
                     assert [stream.error for stream in engine.streams()] == [None, None]
                     time.sleep(0.1)
+                # How far the fires are behind is a matter of the machine.
+                engine._core.fire_all()
                 measured.append((counts(engine), memory(spark)))
             engine.await_idle()
     finally:
