@@ -47,26 +47,20 @@ oracle: $(STAMP)  ## N random workloads against plain Spark (make oracle N=1000)
 chaos: $(STAMP)  ## kill an engine at random until the time is over, compare every answer (make chaos MINUTES=30)
 	PYTHONPATH=src:. $(BIN)/python -m tests.chaos.run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-bench-scale: $(STAMP) $(VENV)/.bench-done  ## throughput and deployment latency at 1 to 1000 queries, beside plain Spark
+bench-scale: $(STAMP)  ## throughput and deployment latency at 1 to 1000 queries, beside plain Spark
 	$(BIN)/millstream bench scale $(ARGS)
 
-bench-joins: $(STAMP) $(VENV)/.bench-done  ## joins at 1 to 500 queries, beside plain Spark; joins of up to five streams
+bench-joins: $(STAMP)  ## joins at 1 to 500 queries, beside plain Spark; joins of up to five streams
 	$(BIN)/millstream bench joins $(ARGS)
 
-bench: $(STAMP) $(VENV)/.bench-done  ## every workload and figure beside plain Spark and Flink, as a page with plots (ARGS=--quick)
+bench: $(STAMP)  ## every workload and figure beside plain Spark and Flink, as a page with plots (ARGS=--quick)
 	$(BIN)/millstream bench suite $(ARGS)
 
-bench-guard: $(STAMP) $(VENV)/.bench-done  ## a short benchmark that fails on a ratio against plain Spark far too small
+bench-guard: $(STAMP)  ## a short benchmark that fails on a ratio against plain Spark far too small
 	$(BIN)/millstream bench guard $(ARGS)
 
 flink:  ## an environment with Flink beside .venv, for comparisons (MILLSTREAM_FLINK names another place)
 	@PYTHON="$(PYTHON)" sh scripts/flink.sh
-
-# The plots need matplotlib, which nothing else does.
-$(VENV)/.bench-done: $(STAMP)
-	@echo "installing what the plots need"
-	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[bench]"
-	@touch $@
 
 clean:  ## remove .venv, .flink, caches and build products
 	rm -rf $(VENV) .flink build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse

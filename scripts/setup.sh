@@ -38,7 +38,7 @@ if [ ! -x "$venv/bin/python" ]; then
 fi
 
 say "installing Millstream and its dependencies (Spark is 400 MB; a minute or two the first time)"
-install --editable ".[dev,postgres]"
+install --editable ".[dev,postgres,bench]"
 
 if has_java; then
     say "using the Java of this machine"

@@ -12,7 +12,7 @@ import pytest
 from millstream.config import Limits
 from millstream.errors import EvaluationError
 from millstream.kernels.batch import Batch, Broken
-from millstream.kernels.evaluate import TRIAL_ROWS, Evaluator
+from millstream.kernels.evaluate import JURY_ROWS, TRIAL_ROWS, Evaluator
 from millstream.kernels.guard import watched
 from millstream.model.expression import Call, Column, Expression, Literal
 from millstream.model.types import INTEGER, LONG, STRING
@@ -64,7 +64,7 @@ def test_new_expressions_are_tried_on_a_few_rows_before_a_large_table_pays_for_t
     evaluator = Spying(Limits(evaluation_time=2_000_000))
     with pytest.raises(EvaluationError, match="more than 2 seconds"):
         evaluator.evaluate(table(400_000), [repeated(2), slow()])
-    assert max(evaluator.sizes) == TRIAL_ROWS + 1, "nobody has waited for 400,000 rows"
+    assert max(evaluator.sizes) == JURY_ROWS, "nobody has waited for 400,000 rows"
     evaluator = Spying(Limits())
     with pytest.raises(EvaluationError, match="more than 1024 MB"):
         evaluator.evaluate(table(400_000), [repeated(1000)])
@@ -79,6 +79,15 @@ def test_new_expressions_are_tried_on_a_few_rows_before_a_large_table_pays_for_t
     evaluator.expected_rows = 200_000
     with pytest.raises(EvaluationError, match="more than 2 seconds"):
         evaluator.evaluate(table(1000), [slow()])
+
+
+@pytest.mark.parametrize("expression", [repeated(2), Call("Length", (repeated(2000),), INTEGER)], ids=["size", "time"])
+def test_one_long_row_condemns_no_expression(expression: Expression) -> None:
+    rows = table(60_000)
+    names = ["x" * 40_000, *rows["name"].to_pylist()[1:]]
+    evaluator = Spying(Limits(evaluation_time=20_000_000))
+    assert evaluator._is_suspect(rows.set_column(0, "name", pa.array(names)), (repeated(2),)), "it looks large at first"
+    assert len(evaluator.evaluate(rows.set_column(0, "name", pa.array(names)), [expression])[0]) == 60_000
 
 
 class Spying(Evaluator):

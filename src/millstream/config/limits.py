@@ -13,7 +13,7 @@ class Limits:
     evaluation_memory: int = 1 << 30
     # Microseconds of processor time for an expression over 250,000 rows, or the rests of a fire: milliseconds as a
     # rule. Everybody waits so long for an offender that a trial on a few rows does not find out.
-    evaluation_time: int = 2_000_000
+    evaluation_time: int = 5_000_000
     # Bytes that a worker process may take beside what it starts with; a fire keeps up to 768 MB between fires.
     worker_memory: int = 8 << 30
     # Above this a condition takes Spark's analyzer and our tables seconds, not milliseconds.

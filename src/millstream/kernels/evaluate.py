@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,9 @@ _ROW = "#row"
 # Few enough, since an evaluation cannot be interrupted within a vector of rows.
 TRIAL_ROWS = 100
 TRIED_FROM = 10 * TRIAL_ROWS
+# Blocks of rows from all over a chunk that decide about an expression under suspicion, and the rows of each.
+JURY = 5
+JURY_ROWS = 400
 # Rows that the time limit is for; more rows may take longer, in proportion.
 LIMITED_ROWS = 250_000
 # Expressions of which a process knows that they are quick enough.
@@ -155,37 +159,49 @@ class Evaluator:
         new = tuple(e for e in expressions if e not in self._tried)
         if not new or table.num_rows < TRIED_FROM:
             return
-        if not self._is_modest(table, new):
+        if self._is_suspect(table, new):
             for expression in new:
-                self._is_modest(table, (expression,), refuse=True)
+                self._convict(table, expression)
         if len(self._tried) > _TRIED:
             self._tried.clear()
         self._tried.update(new)
 
-    def _is_modest(
-        self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...], refuse: bool = False
-    ) -> bool:
-        """Whether a table would take less time and room than is allowed; planning, which one row takes too, apart."""
-        one, size = self._tasted(table, expressions, 1)
-        large = size * table.num_rows > self._memory
-        long = False
-        if not large:
-            # Texts that fill the memory are not even made for a hundred rows.
-            some, size = self._tasted(table, expressions, TRIAL_ROWS + 1)
-            rows = max(table.num_rows, min(self.expected_rows, LIMITED_ROWS))
-            long = (some - one) * rows / TRIAL_ROWS > self._allowed(rows)
-            large = size * table.num_rows / TRIAL_ROWS > self._memory
-        if refuse and (long or large):
-            raise too_long(self._seconds) if long else too_much(self._memory)
-        return not long and not large
+    def _is_suspect(self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...]) -> bool:
+        """Whether the first rows look as if the table took more time or room than is allowed; cheap, and often wrong."""
+        one, size = self._tasted(table.slice(0, 1), expressions)
+        if size * table.num_rows > self._memory:
+            return True
+        some, size = self._tasted(table.slice(0, TRIAL_ROWS + 1), expressions)
+        rows = self._rows_to_come(table)
+        long = (some - one) * rows / TRIAL_ROWS > self._allowed(rows)
+        return long or size * table.num_rows / TRIAL_ROWS > self._memory
 
-    def _tasted(
-        self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...], rows: int
-    ) -> tuple[float, int]:
-        """Seconds of processor time and bytes that the first rows take."""
+    def _convict(self, table: pa.Table | pa.RecordBatch, expression: Expression) -> None:
+        """Refuse an expression by rows from all over the table. The median counts: a row that is much longer than the
+        others, or a moment in which the machine is slow, condemns nobody."""
+        spread = [place * table.num_rows // JURY for place in range(JURY)]
+        sizes, seconds = [], []
+        for place in spread:
+            planning, size = self._tasted(table.slice(place, 1), (expression,))
+            sizes.append(size)
+            seconds.append(planning)
+        if statistics.median(sizes) * table.num_rows > self._memory:
+            raise too_much(self._memory)
+        block = min(JURY_ROWS, table.num_rows // JURY)
+        planning = statistics.median(seconds)
+        rows = self._rows_to_come(table)
+        spent = [self._tasted(table.slice(place, block), (expression,))[0] - planning for place in spread]
+        if statistics.median(spent) * rows / block > self._allowed(rows):
+            raise too_long(self._seconds)
+
+    def _tasted(self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...]) -> tuple[float, int]:
+        """Seconds of processor time and bytes that a few rows take."""
         before = time.thread_time()
-        found = self._query(table.slice(0, rows), expressions, counting=True)
+        found = self._query(table, expressions, counting=True)
         return time.thread_time() - before, sum(int(one.values.nbytes) for one in found)
+
+    def _rows_to_come(self, table: pa.Table | pa.RecordBatch) -> int:
+        return max(table.num_rows, min(self.expected_rows, LIMITED_ROWS))
 
     def _allowed(self, rows: int) -> float:
         """Seconds for so many rows."""
