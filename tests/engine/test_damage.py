@@ -12,6 +12,7 @@ import pytest
 
 from millstream.engine.repair import Mended
 from millstream.errors import DamagedFile
+from millstream.runtime import join_fire
 from millstream.runtime.fire import kept
 from millstream.runtime.home import Home
 from millstream.sources import parquet
@@ -239,8 +240,11 @@ def test_recipes_go_with_their_buckets(small: Small) -> None:
     assert set(small.core.metastore.recipes(PURCHASES, [0, 8])) == {8}
 
 
-@pytest.fixture
-def joined(home: Path, tmp_path: Path) -> Iterator[Small]:
+@pytest.fixture(params=[16, 1], ids=["one step", "many steps"])
+def joined(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Small]:
+    monkeypatch.setattr(join_fire, "STEP", request.param)
     one = Small(home, tmp_path / "in", PURCHASES, COPIES)
     one.create("pairs", pairs())
     for number in range(2):

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.kernels import join_fire
+from millstream.kernels import ingest, join_fire
 from millstream.kernels.evaluate import Evaluator
 from millstream.kernels.expand import count, expand
 from millstream.kernels.fire import Piece, can_keep
@@ -161,6 +161,8 @@ def test_matrices_lists_and_rows_agree(seed: int, monkeypatch: pytest.MonkeyPatc
     forms = [form_of(query) for query in queries]
     fired = []
     for kept, listed in ((False, False), (True, False), (False, True)):
+        # Cells of several rows, of one row each, or one chunk like this and one like that.
+        monkeypatch.setattr(ingest, "ALONE", rng.choice([0.0, 0.5, 1e9]))
         sources = [_source(rng, group, table, kept) for group, table in zip(groups, tables, strict=True)]
         if listed:
             monkeypatch.setattr(join_fire, "_too_large", lambda pieces, keys, measures: True)

@@ -18,6 +18,7 @@ import pytest
 from millstream.kernels import bucket, ingest
 from millstream.kernels.answering import Due, Fired
 from millstream.kernels.bucket import Cells
+from millstream.kernels.dense import lay_out
 from millstream.kernels.fire import Piece, fire
 from millstream.kernels.group import Group
 from millstream.kernels.ingest import SliceCells, Tally, slice_cells
@@ -75,7 +76,8 @@ def _member(rng: random.Random, number: int, keys: tuple[Column, ...]) -> Member
     size = rng.randint(1, 12)
     slide = rng.randint(1, size)
     window = WindowSpec(size, slide, rng.randrange(slide))
-    aggregates = tuple(rng.sample([Aggregate("count", None, LONG), Aggregate("sum", COLUMNS["v"], LONG)], 1))
+    counts = Aggregate("count", None, LONG)
+    aggregates = (rng.choice([counts, counts, Aggregate("sum", COLUMNS["v"], LONG)]),)
     asked = tuple(rng.sample(sorted(TYPES), rng.randint(0, 3)))
     outputs = plain_outputs(keys, aggregates)
     return Member(f"q{number}", number, _selection(rng), window, aggregates, None, outputs, columns=asked)
@@ -140,6 +142,7 @@ def test_random_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ingest, "DENSE_CELLS", 0)
         monkeypatch.setattr(ingest, "DENSE_FACTOR", 0)
     monkeypatch.setattr(ingest, "FULL", rng.choice([0.01, 0.5, 2.0]))
+    monkeypatch.setattr(ingest, "ALONE", rng.choice([0.0, 0.5, 1e9]))
     groups = [_group(rng) for _ in range(rng.randint(1, 3))]
     counts = [rng.choice([0, 1, 8, 60]) for _ in range(rng.randint(1, 4))]
     chunks = [_rows(rng, count, sum(counts[:n])) for n, count in enumerate(counts)]
@@ -168,6 +171,42 @@ def test_random_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert table == _table(every).select(table.column_names), "the table has every wanted row, once, as it came"
     else:
         assert table.num_rows == 0
+
+
+def test_rows_that_are_cells_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is counted or ordered; a combination may occur several times, and neighbours need no positions."""
+    rng = random.Random(5)
+    member = Member("q0", 0, EVERYTHING, WindowSpec(12, 12), (), None, (), columns=("i",))
+    group = Group(version_of([member], (COLUMNS["i"],)))
+    chunks = [_rows(rng, 40, 0), _rows(rng, 40, 40)]
+    found = {}
+    for alone in (0.0, 1e9):
+        monkeypatch.setattr(ingest, "ALONE", alone)
+        _, table, slices = _file([group], chunks, None)
+        for (_, start, _), cells in slices.items():
+            assert cells.by_row is (alone > 0)
+            if cells.by_row:
+                assert len(cells) == len(cells.index if cells.index is not None else ())
+            rows = selected_rows(group, "q0", cells, table, ("i",))
+            counted = lay_out([(cells, np.arange(cells.key_count))], 1, cells.key_count, ()).rows[0]
+            by_key = dict(zip(cells.keys[0].to_pylist(), counted.tolist(), strict=True))
+            found[alone, start] = rows, {key: rows for key, rows in by_key.items() if rows}
+    starts = {start for _, start in found}
+    assert len(starts) > 1
+    for start in starts:
+        assert found[0.0, start] == found[1e9, start]
+    ordered = Cells.of_rows((pa.array([1, 2]),), np.array([0, 1, 0]), np.array([0, 0, 0]), np.array([7, 8, 9]))
+    apart = replace(ordered, index=np.array([7, 9, 8]))
+    sizes = []
+    for cells in (ordered, apart):
+        data = bucket.encode(replace(cells, place=(0, 1)))
+        read = bucket.decode(data, 0, index=True)
+        assert read.by_row
+        assert read.index is not None
+        assert cells.index is not None
+        assert (read.index.tolist(), read.rows.tolist()) == (cells.index.tolist(), [1, 1, 1])
+        sizes.append(len(data))
+    assert sizes[0] < sizes[1]
 
 
 def slices_of(slices: Slices, group: int) -> dict[tuple[int, int], Cells]:

@@ -18,7 +18,7 @@ from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
 from millstream.kernels.join_fire import JoinDue
 from millstream.model.join import JoinQuery
-from millstream.model.legs import leg_member
+from millstream.model.legs import leg_member, query_of_member
 from millstream.model.plan import Damage
 from millstream.runtime.fire import DueQuery
 from millstream.runtime.join_fire import JoinItem, JoinLeg, JoinTask
@@ -73,7 +73,8 @@ class Joining:
                 together.setdefault(self._registry.join(one.query).attributes, []).append(one)
         frontiers = [one for stream in pipelines for one in self._metastore.frontiers(stream)]
         group_of = {frontier.query: frontier.group for frontier in frontiers}
-        lowest = lowest_needed(frontiers, {}, self._registry.window)
+        moves = {one.query: due.moves[of] for one in frontiers if (of := query_of_member(one.query)) in due.moves}
+        lowest = lowest_needed(frontiers, moves, self._registry.window)
         tasks: list[list[JoinItem]] = [[] for _ in range(self._firing.parallelism)]
         for queries in together.values():
             parts = max(1, min(len(tasks), len(queries) // LEAST_QUERIES))
@@ -92,7 +93,9 @@ class Joining:
     ) -> JoinItem:
         forms: dict[JoinQuery, int] = {}
         due = []
-        for one in queries:
+        sources = range(len(self._registry.join(queries[0].query).query.legs))
+        # Windows run in blocks: a block of the same groups adds up nothing of others.
+        for one in sorted(queries, key=lambda one: [group_of[leg_member(one.query, leg)] for leg in sources]):
             form = self._registry.join(one.query).form
             due.append(JoinDue(one.query, forms.setdefault(form, len(forms)), one.after, one.upto, one.partial_until))
         first = self._registry.join(queries[0].query).query

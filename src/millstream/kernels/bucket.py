@@ -5,6 +5,9 @@ classes, or members where there are fewer queries than classes, so that a bucket
 of both allows. A bucket in which most combinations occur is **full**: it has a cell for each of them, label by label,
 and needs no numbers of keys and labels; read back it is a matrix already.
 
+Where nearly every row has a combination of its own, a bucket has a cell for each row, in the order of the rows:
+nothing is counted, and a combination may occur several times.
+
 Where rows are kept, a third batch is the **index**: the positions of the cells' rows in the row table of the file. It
 comes last, and who only adds up cells never looks at it.
 """
@@ -29,7 +32,8 @@ class Cells:
     """``partials[m]`` are the planes of the group's m-th measure; None for a count that equals ``rows``. ``at`` gives
     each cell's key and label; None for full cells, where empty ones have no rows. ``index`` lists the rows of one cell
     after the other, as ascending positions in the row table, which is at ``place`` (offset, length) of the same
-    file and has the checksum ``rows_checksum`` (None: not known)."""
+    file and has the checksum ``rows_checksum`` (None: not known). ``by_row``: each cell is one row, so that a key and
+    label may occur several times."""
 
     keys: tuple[pa.Array, ...]
     rows: IntArray
@@ -38,6 +42,14 @@ class Cells:
     index: IntArray | None = None
     place: tuple[int, int] | None = None
     rows_checksum: int | None = None
+    by_row: bool = False
+
+    @classmethod
+    def of_rows(
+        cls, keys: tuple[pa.Array, ...], key: IntArray, label: IntArray, index: IntArray | None = None
+    ) -> Cells:
+        """A cell for each row."""
+        return cls(keys, np.ones(len(key), np.int64), (), (key, label), index, by_row=True)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -80,7 +92,7 @@ def encode(cells: Cells) -> pa.Buffer:
 def encode_apart(cells: Cells) -> tuple[pa.Buffer, int]:
     """The bucket's bytes, and how many of them come before the index. The cells have the checksum of the index, so
     that who reads them alone need not look at it."""
-    columns: dict[str, pa.Array] = {"rows": _narrow(cells.rows)}
+    columns: dict[str, pa.Array] = {} if cells.by_row else {"rows": _narrow(cells.rows)}
     if cells.at is not None:
         columns |= {"key": _narrow(cells.at[0]), "label": _narrow(cells.at[1])}
     for index, planes in enumerate(cells.partials):
@@ -105,18 +117,23 @@ def _streams(*tables: pa.Table) -> pa.Buffer:
 
 
 # Names in the metadata of an index.
-_FIRST, _OFFSET, _LENGTH, _CHECKSUM = b"first", b"offset", b"length", b"checksum"
+_FIRST, _COUNT, _OFFSET, _LENGTH, _CHECKSUM = b"first", b"count", b"offset", b"length", b"checksum"
 
 
 def _encode_index(index: IntArray, place: tuple[int, int] | None, rows_checksum: int | None) -> pa.Table:
-    """Positions from the smallest on: the rows of a slice are mostly neighbours, so two bytes are often enough."""
+    """Positions from the smallest on: the rows of a slice are mostly neighbours, so two bytes are often enough; all of
+    them, one after the other, need none."""
     if place is None:
         raise ValueError("an index needs the place of its row table")
     first = int(index.min()) if len(index) else 0
     metadata = {_FIRST: str(first), _OFFSET: str(place[0]), _LENGTH: str(place[1])}
     if rows_checksum is not None:
         metadata[_CHECKSUM] = str(rows_checksum)
-    return pa.table({"index": _narrow(index - first)}).replace_schema_metadata(metadata)
+    offsets = index - first
+    if len(index) and int(index[-1]) - first == len(index) - 1 and (offsets == np.arange(len(index))).all():
+        metadata[_COUNT] = str(len(index))
+        offsets = offsets[:0]
+    return pa.table({"index": _narrow(offsets)}).replace_schema_metadata(metadata)
 
 
 def _decode_index(source: pa.BufferReader) -> tuple[IntArray | None, tuple[int, int] | None, int | None]:
@@ -124,7 +141,8 @@ def _decode_index(source: pa.BufferReader) -> tuple[IntArray | None, tuple[int, 
         return None, None, None
     table = pa.ipc.open_stream(source).read_all()
     metadata = table.schema.metadata
-    index = _integers(table.column("index"))
+    count = int(metadata.get(_COUNT, 0))
+    index = np.arange(count) if count else _integers(table.column("index"))
     index += int(metadata[_FIRST])
     return index, (int(metadata[_OFFSET]), int(metadata[_LENGTH])), _checksum_in(metadata)
 
@@ -149,9 +167,11 @@ def decode(data: pa.Buffer, measures: int, *, index: bool = False) -> Cells:
     expected = _checksum_in(table.schema.metadata) if index else None
     if expected is not None and checksum(data.slice(source.tell())) != expected:
         raise Altered("the index of a bucket is altered")
-    rows, place, rows_checksum = _decode_index(source) if index else (None, None, None)
+    positions, place, rows_checksum = _decode_index(source) if index else (None, None, None)
     values = tuple(_whole(column) for column in keys.columns)
-    return Cells(values, _integers(table.column("rows")), partials, at, rows, place, rows_checksum)
+    by_row = "rows" not in names
+    rows = np.ones(table.num_rows, np.int64) if by_row else _integers(table.column("rows"))
+    return Cells(values, rows, partials, at, positions, place, rows_checksum, by_row)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -59,7 +59,10 @@ def lay_out(parts: Sequence[tuple[Cells, IntArray]], labels: int, keys: int, mea
     """Add up parts of one slice and version; each part comes with the numbers of its keys among ``keys``."""
     shape = (labels, keys)
     places = [_places(cells, number, keys) for cells, number in parts]
-    rows = _fill("add", [(cells.rows, place) for (cells, _), place in zip(parts, places, strict=True)], shape)
+    if any(cells.by_row for cells, _ in parts):
+        rows = _count([cells for cells, _ in parts], places, shape)
+    else:
+        rows = _fill("add", [(cells.rows, place) for (cells, _), place in zip(parts, places, strict=True)], shape)
     planes: list[list[Matrix]] = []
     for index, measure in enumerate(measures):
         if all(cells.partials[index] is None for cells, _ in parts):
@@ -80,7 +83,15 @@ def _places(cells: Cells, number: IntArray, keys: int) -> IntArray | None:
     """Where each cell goes; None for full cells whose keys are numbered alike: they are the matrix."""
     if cells.at is None and cells.key_count == keys and (number == np.arange(keys)).all():
         return None
-    return cells.label * keys + number[cells.key]
+    return cells.label.astype(np.int64, copy=False) * keys + number[cells.key]
+
+
+def _count(parts: Sequence[Cells], places: Sequence[IntArray | None], shape: tuple[int, int]) -> Matrix:
+    """The rows of each cell, which may occur several times in a part."""
+    size = shape[0] * shape[1]
+    every = np.concatenate([np.arange(size) if place is None else place for place in places])
+    weights = None if all(part.by_row for part in parts) else np.concatenate([part.rows for part in parts])
+    return np.bincount(every, weights, minlength=size).astype(np.int64, copy=False).reshape(shape)
 
 
 def _fill(kind: str, parts: list[tuple[Plane, IntArray | None]], shape: tuple[int, int]) -> Matrix:

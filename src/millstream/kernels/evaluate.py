@@ -167,7 +167,7 @@ class Evaluator:
         self._tried.update(new)
 
     def _is_suspect(self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...]) -> bool:
-        """Whether the first rows look as if the table took more time or room than is allowed; cheap, and often wrong."""
+        """Whether the first rows look as if the table took more time or room than is allowed: cheap, often wrong."""
         one, size = self._tasted(table.slice(0, 1), expressions)
         if size * table.num_rows > self._memory:
             return True
@@ -201,7 +201,7 @@ class Evaluator:
         return time.thread_time() - before, sum(int(one.values.nbytes) for one in found)
 
     def _rows_to_come(self, table: pa.Table | pa.RecordBatch) -> int:
-        return max(table.num_rows, min(self.expected_rows, LIMITED_ROWS))
+        return max(int(table.num_rows), min(self.expected_rows, LIMITED_ROWS))
 
     def _allowed(self, rows: int) -> float:
         """Seconds for so many rows."""

@@ -54,5 +54,5 @@ def group_figures(group: Group, cells: Cells) -> GroupFigures:
     if cells.at is None:
         rows = cells.rows.reshape(labels, -1).sum(axis=1)
     else:
-        rows = np.bincount(cells.label, weights=cells.rows, minlength=labels)
+        rows = np.bincount(cells.label, None if cells.by_row else cells.rows, minlength=labels)
     return GroupFigures(group.version.version, cells.key_count, tuple(rows.astype(np.float64).tolist()))

@@ -147,6 +147,13 @@ class View:
             whole[np.ix_(np.flatnonzero(mask), self.column)] = part[:, self.inside]
         return whole
 
+    def add(self, part: Matrix, mask: BoolArray, whole: Matrix) -> None:
+        """Add the part to all pairs and keys of the block."""
+        if self.column is None:
+            whole[slice(None) if mask.all() else mask] += part
+        else:
+            whole[np.ix_(np.flatnonzero(mask), self.column)] += part[:, self.inside]
+
 
 # For each due query its place among a group's members, -1 for none.
 Members = Callable[[Group], IntArray]
@@ -194,7 +201,8 @@ def _within(cells: Cells, number: IntArray, first: int, last: int) -> Cells:
     key = number[cells.key]
     where = np.flatnonzero((key >= first) & (key < last))
     partials = tuple(None if p is None else tuple(plane[where] for plane in p) for p in cells.partials)
-    return Cells(cells.keys, cells.rows[where], partials, (cells.key[where], cells.label[where]))
+    at = (cells.key[where], cells.label[where])
+    return Cells(cells.keys, cells.rows[where], partials, at, by_row=cells.by_row)
 
 
 def _windows(pairs: Pairs, views: Sequence[View], first: int, last: int) -> Iterator[Found]:
@@ -227,6 +235,7 @@ class Gathered:
 
     rows: Matrix
     _parts: tuple[tuple[View, BoolArray, IntArray, IntArray, IntArray], ...]
+    # Each view's own rows.
     _counted: tuple[Matrix, ...]
 
     def planes(self, measure: Measure) -> list[Matrix]:
@@ -238,7 +247,7 @@ class Gathered:
             if planes is None:
                 continue
             kinds = plane_kinds(measure, max(len(planes), len(total), 1))
-            mine = [view.spread(kind, p, mask, width) for kind, p in zip(kinds, planes, strict=False)] or [rows]
+            mine = [view.spread(kind, p, mask, width) for kind, p in zip(kinds, planes or [rows], strict=False)]
             longer, shorter = (total, mine) if len(total) > len(mine) else (mine, total)
             total = [combine(kinds[i], p, shorter[i]) if i < len(shorter) else p for i, p in enumerate(longer)]
         return total
@@ -250,10 +259,13 @@ def gather(pairs: Pairs, views: Sequence[View], places: slice, width: int) -> Ga
     parts = [part for part in parts if part[1].any()]
     if not parts:
         return None
-    counted = tuple(view.spread("add", view.stack.rows(*at), mask, width) for view, mask, *at in parts)
-    rows = counted[0]
-    for more in counted[1:]:
-        rows = rows + more
+    counted = tuple(view.stack.rows(*at) for view, _, *at in parts)
+    if len(parts) == 1:
+        rows = parts[0][0].spread("add", counted[0], parts[0][1], width)
+    else:
+        rows = np.zeros((len(parts[0][1]), width), np.int64)
+        for (view, mask, *_), mine in zip(parts, counted, strict=True):
+            view.add(mine, mask, rows)
     return Gathered(rows, tuple(parts), counted)
 
 

@@ -4,7 +4,8 @@
 
 Over ``code`` every partial aggregate is one ``np.bincount`` (10 times faster than grouping); the extra class collects
 the rows that no query wants. Where codes would span far more cells than there are rows, the codes that occur are
-numbered first. Groups that keep rows also get them ordered by ``code``: what a bucket's index is made of.
+numbered first. Groups that keep rows also get them ordered by ``code``: what a bucket's index is made of. Where most of
+their cells would hold a single row, each row is a cell of its own, and nothing is ordered or added up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from millstream.kernels.bucket import Cells, pick
 from millstream.kernels.dense import Labels, lay_out, per_query, to_ranks
 from millstream.kernels.group import Group
 from millstream.kernels.keys import Keys
-from millstream.kernels.rows import number_cells, rows_of_spans
+from millstream.kernels.rows import number_cells, order_by_cell, rows_of_spans
 from millstream.model.expression import Expression
 from millstream.model.query import WindowSpec
 
@@ -37,6 +38,9 @@ DENSE_CELLS = 1 << 20
 DENSE_FACTOR = 8
 # A slice in which this share of the combinations occurs keeps a cell for each of them.
 FULL = 0.5
+# Rows for each combination below which a group that keeps rows has a cell for each row: some of its cells would have
+# two rows, which costs less than finding out which.
+ALONE = 0.5
 
 
 @dataclass
@@ -71,21 +75,44 @@ def slice_cells(group: Group, batch: Batch, watermark: int | None, tally: Tally)
     starts, slice_of = batch.slices(group.slicer)
     keys = batch.keys(group.version.keys or ())
     width = (group.table.classes + 1) * keys.count
+    open_ = np.array([watermark is None or group.last_end(int(s)) > watermark for s in starts])
+    ends = [group.slicer.end(int(start)) for start in starts]
+    if group.has_rows and not group.version.measures and batch.rows < ALONE * len(starts) * width:
+        alone = _row_by_row(group, batch, slice_of, open_, keys)
+        return [SliceCells(int(starts[i]), ends[i], cells, rows) for i, cells, rows in alone]
     code = batch.classes(group.table, keys.count)
     code += keys.codes
     if len(starts) > 1:
         code += slice_of * width
-    open_ = np.array([watermark is None or group.last_end(int(s)) > watermark for s in starts])
     if len(starts) * width <= max(DENSE_CELLS, DENSE_FACTOR * batch.rows):
         found = _dense(group, batch, code, open_, keys)
     else:
         found = _sparse(group, batch, code, open_, keys)
-    ends = [group.slicer.end(int(start)) for start in starts]
     return [SliceCells(int(starts[i]), ends[i], _relabel(group, cells), order) for i, cells, order in found]
 
 
 # The number of a slice, its cells, and the rows in them where those are kept.
 Found = Iterator[tuple[int, Cells, IntArray | None]]
+
+
+def _row_by_row(group: Group, batch: Batch, slice_of: IntArray, open_: BoolArray, keys: Keys) -> Found:
+    """A cell for each row, in input order."""
+    label = batch.classes(group.table)
+    wanted = label < group.table.classes
+    if not open_.all():
+        wanted &= open_[slice_of]
+    rows = np.flatnonzero(wanted)
+    mine = slice_of[rows]
+    if (mine[1:] < mine[:-1]).any():
+        rows = rows[order_by_cell(mine, len(open_))]
+        mine = slice_of[rows]
+    for index, (first, last) in enumerate(itertools.pairwise(np.searchsorted(mine, np.arange(len(open_) + 1)))):
+        if first < last:
+            here = rows[first:last]
+            values, key = keys.values, keys.codes[here]
+            if len(here) < keys.count:
+                values, key = _own_keys(values, key, keys.count)
+            yield index, Cells.of_rows(values, key, label[here]), here
 
 
 def _dense(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: Keys) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
     """One set of cells with the sums of all parts."""
     if len(parts) == 1:
         return parts[0]
+    if any(part.by_row for part in parts):
+        return _merge_rows(parts)
     if all(part.at is None and part.keys == parts[0].keys for part in parts):
         return _merge_full(parts, measures)
     numbers, keys, count = align([part.keys for part in parts], len(parts[0].keys))
@@ -40,6 +43,16 @@ def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
         partials.append((unrank(measure.kind, merged[0], values[index]),) if index in values else merged)
     runs = _merge_index(parts, places, rows)
     return Cells(keys, rows.astype(np.int64), tuple(partials), (used % count, used // count), runs, parts[0].place)
+
+
+def _merge_rows(parts: Sequence[Cells]) -> Cells:
+    """Cells of one row each, behind each other; those of several rows become so many."""
+    numbers, keys, _ = align([part.keys for part in parts], len(parts[0].keys))
+    key = np.concatenate([np.repeat(n[part.key], part.rows) for part, n in zip(parts, numbers, strict=True)])
+    label = np.concatenate([np.repeat(part.label, part.rows) for part in parts])
+    found = [part.index for part in parts if part.index is not None]
+    index = np.concatenate(found) if len(found) == len(parts) else None
+    return replace(Cells.of_rows(keys, key, label, index), place=parts[0].place)
 
 
 def _merge_full(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -57,44 +59,106 @@ class JoinTask:
 def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     """Fire all items; their answers go to one file."""
     hold_process(task.limits.worker_memory)
+    seconds: dict[str, float] = defaultdict(float)
+    found = [_Found(item) for item in task.items]
+    longest = max(form.window.size for item in task.items for form in item.forms if form.window)
+    for low, high in steps(task.items):
+        for one in found:
+            if not one.damaged:
+                one.step(task, low, high, longest, seconds)
+    whole = JoinFired()
     parts: list[Part] = []
     refers: set[str] = set()
-    fired = JoinFired()
-    damaged: list[Damage] = []
-    held: list[str] = []
     incomplete: dict[str, int] = {}
-    seconds: dict[str, float] = defaultdict(float)
-    for item in task.items:
-        started = time.perf_counter()
-        try:
-            sources = [_source(task.home, leg) for leg in item.legs]
-        except DamagedFile:
-            damaged += [d for leg in item.legs for d in find_damage(task.home, leg.versions, leg.buckets)]
-            held += [one.query for one in item.due]
-            continue
-        read = time.perf_counter()
-        seconds["join: read"] += read - started
-        mine = _fire_apart(item, item.due, sources, task.limits)
-        if any(leg.lost for leg in item.legs):
-            incomplete |= _mark(task.home, item, mine)
-        seconds["join: answer"] += time.perf_counter() - read
-        parts += mine.parts
-        if mine.counted:
-            described = describe(item.legs, mine.counted)
-            parts.append(described)
-            refers |= {path for leg in item.legs for path in (*leg.versions, *(ref.path for ref in leg.buckets))}
-        for name in COUNTED:
-            getattr(fired, name).update(getattr(mine, name))
+    for one in (one for one in found if not one.damaged):
+        parts += [*one.fired.parts, *one.described]
+        if one.described:
+            refers |= {path for leg in one.item.legs for path in (*leg.versions, *(ref.path for ref in leg.buckets))}
+        _note(one.fired, whole)
+        incomplete |= one.incomplete
     started = time.perf_counter()
     answers = tuple(
         replace(file, refers=tuple(sorted(refers)))
         for file in write_answers(task.home, f"{task.stream.replace('&', '+')}-fire", parts)
     )
     seconds["join: write"] += time.perf_counter() - started
-    counts = (dict(fired.windows), dict(fired.rows), dict(fired.failures))
-    result = FireResult(answers, *counts, fired.broken, groups_by_query=dict(fired.groups))
-    whole = replace(result, damaged=tuple(dict.fromkeys(damaged)), held=tuple(held), incomplete_by_query=incomplete)
-    return whole, dict(seconds)
+    counts = (dict(whole.windows), dict(whole.rows), dict(whole.failures))
+    result = FireResult(answers, *counts, whole.broken, groups_by_query=dict(whole.groups))
+    damaged = dict.fromkeys(damage for one in found for damage in one.damaged)
+    held = [due.query for one in found if one.damaged for due in one.item.due]
+    return replace(result, damaged=tuple(damaged), held=tuple(held), incomplete_by_query=incomplete), dict(seconds)
+
+
+# Slices that a fire goes through before it forgets the ones that no window needs any more. The stacks of a fire that
+# catches up would otherwise fill new memory, which takes longer than adding up what goes there.
+STEP = 16
+
+
+def steps(items: Sequence[JoinItem]) -> Iterator[tuple[int, int]]:
+    """Spans of time, from the earliest due window to the latest: windows that end in one of them are fired together.
+    All items go through them in step, because they share stacks."""
+    ends = sorted({ref.end for item in items for leg in item.legs for ref in leg.buckets})
+    due = [one for item in items for one in item.due]
+    first, last = min(one.after for one in due), max(one.upto for one in due)
+    before = bisect_right(ends, first)
+    # Windows of many slices would be put together again and again in short steps.
+    step = max(STEP, before)
+    marks = [ends[place] for place in range(before + step - 1, len(ends), step) if ends[place] < last]
+    yield from itertools.pairwise([first, *marks, last])
+
+
+@dataclass
+class _Found:
+    """What the windows of an item have given so far; nothing counts once one of its buckets is found ``damaged``.
+    ``described`` are the answers whose rows are built later."""
+
+    item: JoinItem
+    fired: JoinFired = field(default_factory=JoinFired)
+    described: list[Part] = field(default_factory=list)
+    incomplete: Counter[str] = field(default_factory=Counter)
+    damaged: list[Damage] = field(default_factory=list)
+
+    def step(self, task: JoinTask, low: int, high: int, longest: int, seconds: dict[str, float]) -> None:
+        """Fire the windows that end after ``low`` and not after ``high``; none is longer than ``longest``."""
+        due = tuple(
+            replace(one, after=max(one.after, low), upto=min(one.upto, high))
+            for one in self.item.due
+            if one.after < high and low < one.upto and one.query not in self.fired.broken
+        )
+        if not due:
+            return
+        legs = tuple(_between(leg, low - longest, high, high - longest) for leg in self.item.legs)
+        item = replace(self.item, due=due, legs=legs)
+        started = time.perf_counter()
+        try:
+            sources = [_source(task.home, leg) for leg in legs]
+        except DamagedFile:
+            self.damaged = [d for leg in legs for d in find_damage(task.home, leg.versions, leg.buckets)]
+            return
+        read = time.perf_counter()
+        seconds["join: read"] += read - started
+        mine = _fire_apart(item, due, sources, task.limits)
+        if any(leg.lost for leg in legs):
+            self.incomplete.update(_mark(task.home, item, mine))
+        seconds["join: answer"] += time.perf_counter() - read
+        if mine.counted:
+            self.described.append(describe(legs, mine.counted))
+        self.fired.parts += mine.parts
+        _note(mine, self.fired)
+
+
+def _between(leg: JoinLeg, low: int, high: int, needed_from: int) -> JoinLeg:
+    """The buckets that windows between two times need; the next step needs those from ``needed_from`` on."""
+    buckets = tuple(ref for ref in leg.buckets if low < ref.end and ref.start < high)
+    return replace(leg, buckets=buckets, needed_from=min(leg.needed_from, needed_from))
+
+
+def _note(mine: JoinFired, whole: JoinFired) -> None:
+    for counts, more in ((whole.windows, mine.windows), (whole.rows, mine.rows), (whole.failures, mine.failures)):
+        counts.update(more)
+    for query, groups in mine.groups.items():
+        whole.groups[query] = max(groups, whole.groups.get(query, 0))
+    whole.broken |= mine.broken
 
 
 def _mark(home: Home, item: JoinItem, fired: JoinFired) -> dict[str, int]:
@@ -119,10 +183,6 @@ def _source(home: Home, leg: JoinLeg) -> LegSource:
     return LegSource(tuple(stacks), tuple(pieces))
 
 
-# What is noted by query.
-COUNTED = ("windows", "rows", "groups", "failures", "broken")
-
-
 def _fire_apart(item: JoinItem, due: Sequence[JoinDue], sources: Sequence[LegSource], limits: Limits) -> JoinFired:
     """All together; if that fails, each query alone, so that the one that cannot be answered stops nobody else."""
     try:
@@ -137,8 +197,7 @@ def _fire_apart(item: JoinItem, due: Sequence[JoinDue], sources: Sequence[LegSou
             alone = _fire_apart(item, [one], sources, limits)
             together.parts += alone.parts
             together.counted += alone.counted
-            for name in COUNTED:
-                getattr(together, name).update(getattr(alone, name))
+            _note(alone, together)
         return together
 
 

@@ -1,0 +1,75 @@
+"""A fire that catches up goes through time in steps, and answers what it would answer at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millstream.kernels.stack import Stack
+from millstream.runtime import join_fire
+from millstream.runtime.fire import BucketRef
+from millstream.runtime.join_fire import JoinDue, JoinItem, JoinLeg, steps
+
+from .inprocess import COPIES, PURCHASES, Small, pairs, rows
+
+BATCHES = 12
+Pages = dict[tuple[str, int], list[tuple[int, int]]]
+
+
+def _caught_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> tuple[Pages, int]:
+    """The rows of every window of three joins after one fire over all of the input, and the most slices that a stack
+    was told to expect."""
+    monkeypatch.setattr(join_fire, "STEP", step)
+    expected: list[int] = []
+    known = Stack.expect
+
+    def expect(self: Stack, slices: int) -> None:
+        expected.append(slices)
+        known(self, slices)
+
+    monkeypatch.setattr(Stack, "expect", expect)
+    small = Small(tmp_path / f"home-{step}", tmp_path, PURCHASES, COPIES)
+    for size in (1, 2, 5):
+        small.create(f"of-{size}", pairs(size))
+    for number in range(BATCHES):
+        small.batch(number)
+        small.batch(number, COPIES)
+    small.core.fire_all()
+    found: Pages = {}
+    for size in (1, 2, 5):
+        for answer in small.answers(f"of-{size}"):
+            assert answer.window_end is not None
+            end = int(answer.window_end.timestamp())
+            assert (f"of-{size}", end) not in found
+            found[f"of-{size}", end] = sorted((row["price"], row["copy"]) for row in rows(answer.table))
+    small.close()
+    monkeypatch.undo()
+    return found, max(expected)
+
+
+def test_steps_answer_what_one_fire_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, slices = _caught_up(tmp_path, monkeypatch, 10**6)
+    assert whole["of-5", 5] == [(number, number) for number in range(50)]
+    assert len(whole) > 40
+    assert slices > 20
+    for step in (1, 4):
+        found, slices = _caught_up(tmp_path, monkeypatch, step)
+        assert found == whole
+        assert slices <= max(step, 5) + 1, "no stack has more at once than a step needs"
+
+
+def _item(ends: list[int], after: int, upto: int) -> JoinItem:
+    form = pairs(1)
+    refs = tuple(BucketRef(0, "f", 0, 1, end - 1, end, 0, None) for end in ends)
+    return JoinItem((form,), (JoinDue("q", 0, after, upto, None),), (JoinLeg(("v",), refs, 0),), None)  # type: ignore[arg-type]
+
+
+def test_steps_cover_the_time_from_the_earliest_to_the_latest_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_fire, "STEP", 3)
+    assert list(steps([_item(list(range(1, 9)), 0, 8)])) == [(0, 3), (3, 6), (6, 8)]
+    assert list(steps([_item([], 0, 8)])) == [(0, 8)]
+    assert list(steps([_item([5], -(2**63), 8)])) == [(-(2**63), 8)]
+    # Items of one task share stacks, so they go in step; four slices lie before the first window that is due.
+    both = [_item(list(range(1, 13)), 4, 12), _item([20], 10, 20)]
+    assert list(steps(both)) == [(4, 8), (8, 12), (12, 20)]
