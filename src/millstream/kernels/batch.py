@@ -223,14 +223,20 @@ class Batch:
     def classes(self, table: ClassTable, step: int = 1) -> IntArray:
         """The class of every row times ``step``; ``table.classes`` is the class of rows that no query wants."""
         started = time.perf_counter()
-        found = self._classes(table, step)
+        found: IntArray = self._classes(table, table.grid * step)
         self.seconds_in_classes += time.perf_counter() - started
         return found
 
-    def _classes(self, table: ClassTable, step: int) -> IntArray:
-        meaning = table.grid * step
+    def labels(self, table: ClassTable) -> npt.NDArray[Any]:
+        """The class of every row in the smallest type that holds it."""
+        started = time.perf_counter()
+        found = self._classes(table, table.grid.astype(np.min_scalar_type(table.classes)))
+        self.seconds_in_classes += time.perf_counter() - started
+        return found
+
+    def _classes(self, table: ClassTable, meaning: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not table.cuts:
-            return np.full(self.rows, int(meaning[0]), np.int64)
+            return np.full(self.rows, meaning[0], meaning.dtype)
         if len(table.cuts) == 1:
             return self._locate(table.cuts[0], meaning)
         point = np.zeros(self.rows, np.int64)
@@ -243,7 +249,7 @@ class Batch:
             self._located[cuts] = self._locate(cuts, np.arange(cuts.intervals))
         return self._located[cuts]
 
-    def _locate(self, cuts: Cuts, meaning: IntArray) -> IntArray:
+    def _locate(self, cuts: Cuts, meaning: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """``meaning[interval]`` of every row, by one gather where the values span few integers."""
         if cuts.attribute.domain == "string":
             return self._locate_text(cuts, meaning)
@@ -253,7 +259,7 @@ class Batch:
             located = np.where(column.valid, located, meaning[0])
         return located
 
-    def _locate_text(self, cuts: Cuts, meaning: IntArray) -> IntArray:
+    def _locate_text(self, cuts: Cuts, meaning: npt.NDArray[Any]) -> npt.NDArray[Any]:
         coded = self.value(cuts.attribute.expression).dictionary_encode()
         texts = np.array(coded.dictionary.to_pylist(), dtype=object)
         thresholds = np.array(cuts.thresholds, dtype=object)
@@ -262,7 +268,7 @@ class Batch:
         return meaning_of_code.take(np.asarray(coded.indices.fill_null(len(texts)), dtype=np.int64))
 
 
-def _gather(cuts: Cuts, values: npt.NDArray[Any], meaning: IntArray) -> IntArray:
+def _gather(cuts: Cuts, values: npt.NDArray[Any], meaning: npt.NDArray[Any]) -> npt.NDArray[Any]:
     thresholds = cuts.array()
     if values.dtype.kind in "iu" and len(values):
         low, high = int(values.min()), int(values.max())

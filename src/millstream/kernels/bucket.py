@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,9 +47,13 @@ class Cells:
 
     @classmethod
     def of_rows(
-        cls, keys: tuple[pa.Array, ...], key: IntArray, label: IntArray, index: IntArray | None = None
+        cls,
+        keys: tuple[pa.Array, ...],
+        key: npt.NDArray[Any],
+        label: npt.NDArray[Any],
+        index: IntArray | None = None,
     ) -> Cells:
-        """A cell for each row."""
+        """A cell for each row; keys and labels in any type of integer."""
         return cls(keys, np.ones(len(key), np.int64), (), (key, label), index, by_row=True)
 
     def __len__(self) -> int:
@@ -72,7 +77,7 @@ def _narrow(values: IntArray) -> pa.Array:
     largest = int(values.max()) if len(values) else 0
     for dtype in (np.uint8, np.uint16, np.uint32):
         if largest <= np.iinfo(dtype).max:
-            return pa.array(values.astype(dtype))
+            return pa.array(values.astype(dtype, copy=False))
     return pa.array(values)
 
 

@@ -38,9 +38,9 @@ DENSE_CELLS = 1 << 20
 DENSE_FACTOR = 8
 # A slice in which this share of the combinations occurs keeps a cell for each of them.
 FULL = 0.5
-# Rows for each combination below which a group that keeps rows has a cell for each row: some of its cells would have
-# two rows, which costs less than finding out which.
-ALONE = 0.5
+# Rows for each combination below which a group that keeps rows has a cell for each row: adding up few rows costs more
+# than reading them one by one.
+ALONE = 2.0
 
 
 @dataclass
@@ -97,7 +97,7 @@ Found = Iterator[tuple[int, Cells, IntArray | None]]
 
 def _row_by_row(group: Group, batch: Batch, slice_of: IntArray, open_: BoolArray, keys: Keys) -> Found:
     """A cell for each row, in input order."""
-    label = batch.classes(group.table)
+    label = batch.labels(group.table)
     wanted = label < group.table.classes
     if not open_.all():
         wanted &= open_[slice_of]
@@ -109,7 +109,7 @@ def _row_by_row(group: Group, batch: Batch, slice_of: IntArray, open_: BoolArray
     for index, (first, last) in enumerate(itertools.pairwise(np.searchsorted(mine, np.arange(len(open_) + 1)))):
         if first < last:
             here = rows[first:last]
-            values, key = keys.values, keys.codes[here]
+            values, key = keys.values, keys.narrow[here]
             if len(here) < keys.count:
                 values, key = _own_keys(values, key, keys.count)
             yield index, Cells.of_rows(values, key, label[here]), here

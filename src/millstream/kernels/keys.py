@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,11 @@ class Keys:
     codes: IntArray
     values: tuple[pa.Array, ...]
     count: int
+
+    @cached_property
+    def narrow(self) -> npt.NDArray[Any]:
+        """The codes in the smallest type that holds them."""
+        return self.codes.astype(np.min_scalar_type(self.count))
 
 
 def normalise(column: pa.Array) -> pa.Array:

@@ -48,11 +48,15 @@ def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
 def _merge_rows(parts: Sequence[Cells]) -> Cells:
     """Cells of one row each, behind each other; those of several rows become so many."""
     numbers, keys, _ = align([part.keys for part in parts], len(parts[0].keys))
-    key = np.concatenate([np.repeat(n[part.key], part.rows) for part, n in zip(parts, numbers, strict=True)])
-    label = np.concatenate([np.repeat(part.label, part.rows) for part in parts])
+    key = np.concatenate([_by_row(part, n[part.key]) for part, n in zip(parts, numbers, strict=True)])
+    label = np.concatenate([_by_row(part, part.label) for part in parts])
     found = [part.index for part in parts if part.index is not None]
     index = np.concatenate(found) if len(found) == len(parts) else None
     return replace(Cells.of_rows(keys, key, label, index), place=parts[0].place)
+
+
+def _by_row(part: Cells, values: IntArray) -> IntArray:
+    return values if part.by_row else np.repeat(values, part.rows)
 
 
 def _merge_full(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
