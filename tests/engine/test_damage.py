@@ -245,6 +245,7 @@ def joined(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Small]:
     monkeypatch.setattr(join_fire, "STEP", request.param)
+    monkeypatch.setattr(join_fire, "STEP_ROWS", request.param)
     one = Small(home, tmp_path / "in", PURCHASES, COPIES)
     one.create("pairs", pairs())
     for number in range(2):

@@ -21,6 +21,7 @@ def _caught_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> tu
     """The rows of every window of three joins after one fire over all of the input, and the most slices that a stack
     was told to expect."""
     monkeypatch.setattr(join_fire, "STEP", step)
+    monkeypatch.setattr(join_fire, "STEP_ROWS", 0)
     expected: list[int] = []
     known = Stack.expect
 
@@ -67,9 +68,13 @@ def _item(ends: list[int], after: int, upto: int) -> JoinItem:
 
 def test_steps_cover_the_time_from_the_earliest_to_the_latest_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_fire, "STEP", 3)
-    assert list(steps([_item(list(range(1, 9)), 0, 8)])) == [(0, 3), (3, 6), (6, 8)]
-    assert list(steps([_item([], 0, 8)])) == [(0, 8)]
-    assert list(steps([_item([5], -(2**63), 8)])) == [(-(2**63), 8)]
+    monkeypatch.setattr(join_fire, "STEP_ROWS", 20)
+    one = [_item(list(range(1, 9)), 0, 8)]
+    assert list(steps(one, 100)) == [(0, 3), (3, 6), (6, 8)]
+    assert list(steps(one, 4)) == [(0, 5), (5, 8)]
+    assert list(steps(one, 1)) == [(0, 8)]
+    assert list(steps([_item([], 0, 8)], 100)) == [(0, 8)]
+    assert list(steps([_item([5], -(2**63), 8)], 100)) == [(-(2**63), 8)]
     # Items of one task share stacks, so they go in step; four slices lie before the first window that is due.
     both = [_item(list(range(1, 13)), 4, 12), _item([20], 10, 20)]
-    assert list(steps(both)) == [(4, 8), (8, 12), (12, 20)]
+    assert list(steps(both, 100)) == [(4, 8), (8, 12), (12, 20)]

@@ -8,6 +8,7 @@ import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from millstream.model.types import DataType
 from millstream.runtime.damage import DueWindows, Lost, Window, find_damage, lacking, mark
 from millstream.runtime.fire import BucketRef, read_slices
 from millstream.runtime.home import Home
-from millstream.runtime.worker import evaluator, write_answers
+from millstream.runtime.worker import evaluator, load_group, write_answers
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     seconds: dict[str, float] = defaultdict(float)
     found = [_Found(item) for item in task.items]
     longest = max(form.window.size for item in task.items for form in item.forms if form.window)
-    for low, high in steps(task.items):
+    for low, high in steps(task.items, _most_labels(task)):
         for one in found:
             if not one.damaged:
                 one.step(task, low, high, longest, seconds)
@@ -89,22 +90,33 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     return replace(result, damaged=tuple(damaged), held=tuple(held), incomplete_by_query=incomplete), dict(seconds)
 
 
-# Slices that a fire goes through before it forgets the ones that no window needs any more. The stacks of a fire that
-# catches up would otherwise fill new memory, which takes longer than adding up what goes there.
+# Slices that a fire goes through before it forgets the ones that no window needs any more, and rows of a stack, which
+# has one for each label of a slice. The stacks of a fire that catches up would otherwise fill new memory, which takes
+# longer than adding up what goes there.
 STEP = 16
+STEP_ROWS = 1600
 
 
-def steps(items: Sequence[JoinItem]) -> Iterator[tuple[int, int]]:
+def steps(items: Sequence[JoinItem], labels: int) -> Iterator[tuple[int, int]]:
     """Spans of time, from the earliest due window to the latest: windows that end in one of them are fired together.
-    All items go through them in step, because they share stacks."""
+    All items go through them in step, because they share stacks; the highest has so many ``labels``."""
     ends = sorted({ref.end for item in items for leg in item.legs for ref in leg.buckets})
     due = [one for item in items for one in item.due]
     first, last = min(one.after for one in due), max(one.upto for one in due)
     before = bisect_right(ends, first)
     # Windows of many slices would be put together again and again in short steps.
-    step = max(STEP, before)
+    step = max(STEP, before, STEP_ROWS // max(labels, 1))
     marks = [ends[place] for place in range(before + step - 1, len(ends), step) if ends[place] < last]
     yield from itertools.pairwise([first, *marks, last])
+
+
+def _most_labels(task: JoinTask) -> int:
+    """Of any group; those whose version is damaged will be found out when they are read."""
+    most = 1
+    for path in {path for item in task.items for leg in item.legs for path in leg.versions}:
+        with suppress(DamagedFile):
+            most = max(most, load_group(task.home, path).labels.shape[1])
+    return most
 
 
 @dataclass
