@@ -16,8 +16,10 @@ from millstream.bench.join_jobs import EVERYTHING, Drained
 from millstream.engine.engine import Engine
 from millstream.engine.status import Answer
 
-# Rows that are written together: small answers would make small row groups.
+# Rows that are read and written together: small answers would make small row groups.
 GROUP_ROWS = 1 << 20
+# Bytes of a page of Parquet; small pages cost a quarter of the writing.
+PARQUET_PAGE = 4 << 20
 
 
 # Seconds that are spent on the answers of a cell, unless all of them are wanted: the rate is known by then.
@@ -56,7 +58,8 @@ def _sink(engine: Engine, query: str, path: Path, budget: Budget) -> None:
     """One query's sink; the next rows are read while the last are written."""
     if not budget.take(0):
         return
-    with pq.ParquetWriter(path, engine.query(query).schema) as writer, ThreadPoolExecutor(1) as pool:
+    schema = engine.query(query).schema
+    with pq.ParquetWriter(path, schema, data_page_size=PARQUET_PAGE) as writer, ThreadPoolExecutor(1) as pool:
         pending: Future[None] | None = None
         for group in _groups(engine, query, budget):
             if pending is not None:
@@ -82,6 +85,6 @@ def _groups(engine: Engine, query: str, budget: Budget) -> Iterator[pa.Table]:
 
 def _answers(engine: Engine, query: str) -> Iterator[Answer]:
     cursor = None
-    while (page := engine.read_answers(query, cursor)).answers:
+    while (page := engine.read_answers(query, cursor, rows=GROUP_ROWS)).answers:
         yield from page.answers
         cursor = page.cursor

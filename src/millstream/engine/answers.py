@@ -64,9 +64,11 @@ class AnswerLog:
         with self._news:
             self._news.wait(seconds)
 
-    def read(self, record: QueryRecord, cursor: str | None, limit: int) -> tuple[list[Answer], str]:
-        """The query's next answers, at most ``limit``, and the cursor after them. Many rows end a read before that, so
-        that no reader has to hold all that are waiting. A search that finds none still moves the cursor on, so the
+    def read(
+        self, record: QueryRecord, cursor: str | None, limit: int, most: int = PAGE_ROWS
+    ) -> tuple[list[Answer], str]:
+        """The query's next answers, at most ``limit``, and the cursor after them. ``most`` rows end a read before that,
+        so that no reader has to hold all that are waiting. A search that finds none still moves the cursor on, so the
         files of other queries are looked through once."""
         if cursor in (NEWEST, END):
             cursor = str(self._newest(record) if cursor == NEWEST else self._end())
@@ -79,10 +81,10 @@ class AnswerLog:
         for unit in self._units(record.stream, at.seq):
             begin = at if unit[0].seq == at.seq else Cursor(unit[0].seq)
             try:
-                for answer in self._answers(record, unit, begin):
+                for answer in self._answers(record, unit, begin, most):
                     found.append(answer)
                     rows += answer.table.num_rows
-                    if len(found) >= limit or rows >= PAGE_ROWS:
+                    if len(found) >= limit or rows >= most:
                         return found, answer.cursor
             except DamagedFile:
                 if not found:
@@ -120,7 +122,7 @@ class AnswerLog:
             yield from page
             seq = page[-1].seq
 
-    def _answers(self, record: QueryRecord, unit: list[AnswerRecord], begin: Cursor) -> Iterator[Answer]:
+    def _answers(self, record: QueryRecord, unit: list[AnswerRecord], begin: Cursor, most: int) -> Iterator[Answer]:
         schema = schema_of(record.query)
         with _behind(Cursor(unit[-1].seq + 1)):
             found = [(reader, one) for reader in map(self._reader, unit) for one in reader.ranges(record.id)]
@@ -136,16 +138,16 @@ class AnswerLog:
                 continue
             skip = begin.rows if number == begin.answers else 0
             if one[0].described:
-                yield from self._built(record, reader, one, Cursor(unit[0].seq, number, skip))
+                yield from self._built(record, reader, one, Cursor(unit[0].seq, number, skip), most)
             else:
                 with _behind(Cursor(unit[0].seq, number + 1)):
                     table = reader.read(one, schema)
                 yield _answer(record, one[0], table, Cursor(unit[0].seq, number + 1), table.num_rows)
 
     def _built(
-        self, record: QueryRecord, reader: AnswerReader, found: tuple[Range, Place], at: Cursor
+        self, record: QueryRecord, reader: AnswerReader, found: tuple[Range, Place], at: Cursor, most: int
     ) -> Iterator[Answer]:
-        """The rows of a join's answer, a page at a time."""
+        """The rows of a join's answer, a page of at most so many at a time."""
         assert isinstance(record.query, JoinQuery)
         one = found[0]
         assert one.start is not None
@@ -153,7 +155,7 @@ class AnswerLog:
         while at.rows < one.rows:
             with _behind(Cursor(at.seq, at.answers + 1)):
                 described = Described(record.query, record.id, reader.description(found), one.start, one.end)
-                table = self._page((record.id, at.seq, at.answers), described, at.rows)
+                table = self._page((record.id, at.seq, at.answers), described, range(at.rows, one.rows), most)
             offset, last = at.rows, at.rows + table.num_rows
             if not table.num_rows:
                 raise EngineError("INTERNAL", f"an answer of {one.rows} rows ends after {offset}", detail=record.id)
@@ -162,12 +164,12 @@ class AnswerLog:
             if last >= one.rows:
                 return
 
-    def _page(self, key: tuple[str, int, int], described: Described, skip: int) -> pa.Table:
-        """A page of rows; files that it is built from are mended if need be, each once."""
+    def _page(self, key: tuple[str, int, int], described: Described, left: range, most: int) -> pa.Table:
+        """A page of the rows that are left; files that it is built from are mended if need be, each once."""
         tried: set[str] = set()
         while True:
             try:
-                return self._expansions.page(key, described, skip, PAGE_ROWS)
+                return self._expansions.page(key, described, left, most)
             except DamagedFile as error:
                 refs = [ref for _, mine in described_legs(described.description) for ref in mine]
                 if error.path in tried or not self._mend(error.path, refs):

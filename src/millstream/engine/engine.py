@@ -21,7 +21,7 @@ import pyarrow as pa
 from millstream.catalog.metastore import QueryRecord, StreamState
 from millstream.catalog.outage import waiting
 from millstream.config import Settings, parse_duration
-from millstream.engine.answers import schema_of
+from millstream.engine.answers import PAGE_ROWS, schema_of
 from millstream.engine.changelog import Changelog, Sealed
 from millstream.engine.core import Core
 from millstream.engine.explain import Explanation, explain
@@ -296,13 +296,19 @@ class Engine:
     # Answers
 
     def read_answers(
-        self, id: str, cursor: str | None = None, limit: int = PAGE_ANSWERS, wait: float = 0.0
+        self,
+        id: str,
+        cursor: str | None = None,
+        limit: int = PAGE_ANSWERS,
+        wait: float = 0.0,
+        rows: int = PAGE_ROWS,
     ) -> AnswerPage:
-        """Answers after a cursor; waits up to ``wait`` seconds for the first one."""
+        """Answers after a cursor, until there are ``limit`` of them or so many ``rows``; waits up to ``wait`` seconds
+        for the first one."""
         deadline = time.monotonic() + wait
         while True:
             record = self._core.metastore.query(id)
-            found, cursor = self._core.answers.read(record, cursor, limit)
+            found, cursor = self._core.answers.read(record, cursor, limit, rows)
             remaining = deadline - time.monotonic()
             ended = record.state in ("deleted", "failed")
             if not found and not ended:
@@ -535,9 +541,11 @@ class Query:
         metastore = self._engine._core.metastore
         return _query_status(metastore.query(self.id), metastore.incomplete().get(self.id, 0))
 
-    def read(self, cursor: str | None = None, limit: int = PAGE_ANSWERS, wait: float = 0.0) -> AnswerPage:
+    def read(
+        self, cursor: str | None = None, limit: int = PAGE_ANSWERS, wait: float = 0.0, rows: int = PAGE_ROWS
+    ) -> AnswerPage:
         """A page of answers after a cursor; waits up to ``wait`` seconds for the first."""
-        return self._engine.read_answers(self.id, cursor, limit, wait)
+        return self._engine.read_answers(self.id, cursor, limit, wait, rows)
 
     def answers(self, cursor: str | None = None, timeout: float | None = None) -> Iterator[Answer]:
         """Answers as they come, until the query is deleted and read to its end, or none comes for ``timeout``

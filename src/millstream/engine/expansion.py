@@ -55,17 +55,17 @@ class Expansions:
         self._open: OrderedDict[Key, Pages] = OrderedDict()
         self._lock = threading.Lock()
 
-    def page(self, key: Key, described: Described, skip: int, most: int) -> pa.Table:
-        """At most so many rows of an answer, after some have been skipped; ``key`` names the answer."""
+    def page(self, key: Key, described: Described, left: range, most: int) -> pa.Table:
+        """The first of the rows that are left of an answer, at most so many; ``key`` names the answer."""
         with self._lock:
             pages = self._open.pop(key, None)
         if pages is None:
             pages = self._begin(described)
-        table = pages.page(skip, most)
+        table = pages.page(left.start, most)
         old: list[Pages] = []
         with self._lock:
-            if key in self._open:
-                # Another reader of the same answer has come back meanwhile.
+            if key in self._open or table.num_rows >= len(left):
+                # Another reader of the same answer has come back meanwhile, or this was the last page.
                 old.append(pages)
             else:
                 self._open[key] = pages
