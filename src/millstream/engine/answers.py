@@ -65,10 +65,10 @@ class AnswerLog:
             self._news.wait(seconds)
 
     def read(
-        self, record: QueryRecord, cursor: str | None, limit: int, most: int = PAGE_ROWS
+        self, record: QueryRecord, cursor: str | None, limit: int, most: int | None = None
     ) -> tuple[list[Answer], str]:
-        """The query's next answers, at most ``limit``, and the cursor after them. ``most`` rows end a read before that,
-        so that no reader has to hold all that are waiting. A search that finds none still moves the cursor on, so the
+        """The query's next answers, at most ``limit``, and the cursor after them. ``most`` rows (None: a page) end a
+        read before that, so that no reader has to hold all that are waiting. A search that finds none still moves the cursor on, so the
         files of other queries are looked through once."""
         if cursor in (NEWEST, END):
             cursor = str(self._newest(record) if cursor == NEWEST else self._end())
@@ -77,7 +77,7 @@ class AnswerLog:
         if cursor is not None:
             _check_kept(at.seq + (1 if at.answers else 0), oldest)
         found: list[Answer] = []
-        rows = 0
+        rows, most = 0, most or PAGE_ROWS
         for unit in self._units(record.stream, at.seq):
             begin = at if unit[0].seq == at.seq else Cursor(unit[0].seq)
             try:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from millstream.catalog.metastore import QueryRecord, StreamState
 from millstream.catalog.outage import waiting
 from millstream.config import Settings, parse_duration
-from millstream.engine.answers import PAGE_ROWS, schema_of
+from millstream.engine.answers import schema_of
 from millstream.engine.changelog import Changelog, Sealed
 from millstream.engine.core import Core
 from millstream.engine.explain import Explanation, explain
@@ -301,10 +301,10 @@ class Engine:
         cursor: str | None = None,
         limit: int = PAGE_ANSWERS,
         wait: float = 0.0,
-        rows: int = PAGE_ROWS,
+        rows: int | None = None,
     ) -> AnswerPage:
-        """Answers after a cursor, until there are ``limit`` of them or so many ``rows``; waits up to ``wait`` seconds
-        for the first one."""
+        """Answers after a cursor, until there are ``limit`` of them or so many ``rows`` (None: a page of 100,000);
+        waits up to ``wait`` seconds for the first one."""
         deadline = time.monotonic() + wait
         while True:
             record = self._core.metastore.query(id)
@@ -542,7 +542,7 @@ class Query:
         return _query_status(metastore.query(self.id), metastore.incomplete().get(self.id, 0))
 
     def read(
-        self, cursor: str | None = None, limit: int = PAGE_ANSWERS, wait: float = 0.0, rows: int = PAGE_ROWS
+        self, cursor: str | None = None, limit: int = PAGE_ANSWERS, wait: float = 0.0, rows: int | None = None
     ) -> AnswerPage:
         """A page of answers after a cursor; waits up to ``wait`` seconds for the first."""
         return self._engine.read_answers(self.id, cursor, limit, wait, rows)

@@ -19,9 +19,9 @@ class Source:
     they are the answer. The source is a member of ``group``, in this ``version`` of it, with ``shared_queries`` others
     (``shared_with`` names a few); they share its ``classes``, ``measures`` and buckets.
 
-    ``buckets``, ``slices``, ``bytes`` and ``runs`` (cells by key and class) are what the group has stored now, for all
-    of them. ``window_rows`` and ``window_runs`` are what this query alone has in its next window so far; None where
-    nobody counted.
+    ``buckets``, ``slices``, ``bytes`` and ``runs`` (cells by key and class, or rows where those are few) are what the
+    group has stored now, for all of them. ``window_rows`` and ``window_runs`` are what this query alone has in its next
+    window so far; None where nobody counted.
     """
 
     stream: str
