@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.model.codec import decode, dumps, encode, loads, register
+from millstream.model.codec import decode, dumps, dumps_joined, encode, loads, loads_joined, register
 from millstream.model.expression import Call, Column, Expression, Literal
 from millstream.model.plan import AnswerFile, BatchResult, Bucket, BucketFile, FireResult, IngestPlan
 from millstream.model.query import AGGREGATE_FUNCTIONS, Aggregate, LogicalQuery, Output, WindowSpec
@@ -186,3 +186,24 @@ def test_other_dataclasses_can_be_registered() -> None:
     assert loads(dumps(Pair(1))) == Pair(1)
     with pytest.raises(TypeError):
         register(int)
+
+
+@given(st.lists(st.text(max_size=6), max_size=4), st.text(max_size=6))
+def test_long_tuples_are_read_element_by_element(names: list[str], extra: str) -> None:
+    elements = [Call("Concat", (Column(name, STRING),), STRING) for name in names]
+    whole = Call("Coalesce", tuple(elements), STRING)
+    text = dumps_joined(Call("Coalesce", (), STRING), "args", [dumps(one) for one in elements])
+    known: dict[str, Any] = {}
+    assert loads_joined(text, "args", known) == whole == loads(text)
+    assert set(known) == {dumps(one) for one in elements}
+    more = Call("Concat", (Column(extra, STRING), Literal(',"args":[]}', STRING)), STRING)
+    text = dumps_joined(Call("Coalesce", (), STRING), "args", [*map(dumps, elements), dumps(more)])
+    again = loads_joined(text, "args", known)
+    assert again.args == (*elements, more)
+    assert all(known[dumps(one)] is part for one, part in zip(elements, again.args, strict=False)), "known ones"
+
+
+@pytest.mark.parametrize("text", ['{"@":"Call","args":[{"@":"Column"', '{"@":"Call","args":[1]}', "", "[]x"])
+def test_tuples_that_are_cut_off_are_refused(text: str) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        loads_joined(text, "args", {})

@@ -207,6 +207,11 @@ class Metastore:
         with self._database.read() as tx:
             return reading.query(tx, self._definitions, id)
 
+    def queries_by_id(self, ids: Sequence[str]) -> dict[str, QueryRecord]:
+        """Those of the queries that there are."""
+        with self._database.read() as tx:
+            return reading.queries_by_id(tx, self._definitions, ids)
+
     def query_by_key(self, owner: str, client_key: str) -> QueryRecord | None:
         """The query that a create with this client key made before."""
         with self._database.read() as tx:

@@ -75,6 +75,14 @@ def query(tx: Transaction, definitions: Definitions, id: str) -> QueryRecord:
     return records[0]
 
 
+def queries_by_id(tx: Transaction, definitions: Definitions, ids: Sequence[str]) -> dict[str, QueryRecord]:
+    """Those of them that there are."""
+    found: dict[str, QueryRecord] = {}
+    for part in chunks(ids):
+        found |= {one.id: one for one in _records(tx, definitions, select(*_RECORD).where(_q.id.in_(part)))}
+    return found
+
+
 def query_by_key(tx: Transaction, definitions: Definitions, owner: str, key: str) -> QueryRecord | None:
     records = _records(tx, definitions, select(*_RECORD).where(_q.owner == owner, _q.client_key == key))
     return records[0] if records else None

@@ -68,8 +68,8 @@ class AnswerLog:
         self, record: QueryRecord, cursor: str | None, limit: int, most: int | None = None
     ) -> tuple[list[Answer], str]:
         """The query's next answers, at most ``limit``, and the cursor after them. ``most`` rows (None: a page) end a
-        read before that, so that no reader has to hold all that are waiting. A search that finds none still moves the cursor on, so the
-        files of other queries are looked through once."""
+        read before that, so that no reader has to hold all that are waiting. A search that finds none still moves the
+        cursor on, so the files of other queries are looked through once."""
         if cursor in (NEWEST, END):
             cursor = str(self._newest(record) if cursor == NEWEST else self._end())
         at = parse_cursor(cursor)

@@ -281,11 +281,13 @@ class Engine:
         self.check()
         futures = self._changelog.submit(deletes=ids)
         self._commits.set()
-        return [self._deleted(future) for future in futures]
+        sealed = [self._sealed(future) for future in futures]
+        records = self._core.metastore.queries_by_id([one.id for one in sealed if isinstance(one, Sealed)])
+        return [_query_status(records[one.id]) if isinstance(one, Sealed) else one for one in sealed]
 
-    def _deleted(self, future: Future[Sealed]) -> QueryStatus | MillstreamError:
+    def _sealed(self, future: Future[Sealed]) -> Sealed | MillstreamError:
         try:
-            return _query_status(self._core.metastore.query(self._changelog.sealed(future).id))
+            return self._changelog.sealed(future)
         except MillstreamError as error:
             return error
 

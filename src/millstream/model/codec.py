@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -127,11 +127,12 @@ def decode(data: Any) -> Any:
     return data
 
 
-def _decode_class(name: str, data: dict[str, Any]) -> Any:
+def _decode_class(name: str, data: dict[str, Any], decoded: dict[str, Any] | None = None) -> Any:
+    """``decoded`` are fields that are known already."""
     cls = _classes.get(name)
     if cls is None:
         raise ValueError(f"unknown class {name!r}; known: {', '.join(sorted(_classes))}")
-    return cls(**{key: decode(part) for key, part in data.items() if key != _CLASS})
+    return cls(**({key: decode(part) for key, part in data.items() if key != _CLASS} | (decoded or {})))
 
 
 def _decode_marked(data: dict[str, Any]) -> Any:
@@ -167,3 +168,37 @@ def dumps_joined(value: object, field: str, texts: Sequence[str]) -> str:
 def loads(text: str) -> Any:
     """The value of a text that ``dumps`` wrote."""
     return decode(json.loads(text))
+
+
+def loads_joined(text: str, field: str, known: MutableMapping[str, Any]) -> Any:
+    """The value of a text that ``dumps_joined`` wrote, or ``dumps``. Elements whose text is ``known`` are not decoded
+    again, and new ones become known.
+
+    >>> parts: dict[str, Any] = {}
+    >>> text = dumps_joined(selection.AllOf(()), "items", [dumps(selection.AnyOf(()))])
+    >>> loads_joined(text, "items", parts), parts
+    (AllOf(items=(AnyOf(items=()),)), {'{"@":"AnyOf","items":[]}': AnyOf(items=())})
+    """
+    head, mark, rest = text.partition(f',"{field}":[')
+    found = _elements(rest, known) if mark else None
+    if found is None:
+        return loads(text)
+    body = json.loads(head + "}")
+    return _decode_class(body[_CLASS], body | {field: ()}, {field: found})
+
+
+_scan = json.JSONDecoder().raw_decode
+
+
+def _elements(text: str, known: MutableMapping[str, Any]) -> tuple[Any, ...] | None:
+    """The elements of an array that ends an object, and the text; None where something else follows."""
+    found = []
+    place = 0
+    while text[place : place + 1] == "{":
+        data, end = _scan(text, place)
+        part = text[place:end]
+        if part not in known:
+            known[part] = decode(data)
+        found.append(known[part])
+        place = end + (text[end : end + 1] == ",")
+    return tuple(found) if text[place:] == "]}" else None
