@@ -105,6 +105,21 @@ def test_latency_that_grows_is_not_sustained_even_where_the_queue_is_flat() -> N
     assert verdict.latency_slope == pytest.approx(0.2)
 
 
+def test_what_could_be_noise_is_not_held_against_a_system() -> None:
+    """The same slope, as a line and as the chance end of a saw with few teeth."""
+    times = [0.25 * step for step in range(1, 81)]
+    line = [Latency(at, 1.0 + 0.05 * at, 0.5, 1) for at in times]
+    assert not judge(spec(), pace_of(spec()), samples(1.0), line, ()).sustained
+    saw = [Latency(at, 1.0 + 0.05 * at + (at + 2) % 6 / 6, 0.5, 1) for at in times]
+    few = [QueueSample(at, int(at * 1000), int(at * 1000), int(at / 4) * 4000, 1) for at in times]
+    verdict = judge(spec(), pace_of(spec()), few, saw, ())
+    assert verdict.latency_slope is not None
+    assert verdict.latency_slope > 0.03
+    assert verdict.sustained, verdict.reason
+    growing = [Latency(one.at, one.event + one.at, 0.5, 1) for one in saw]
+    assert not judge(spec(), pace_of(spec()), few, growing, ()).sustained
+
+
 def test_errors_and_too_few_samples_are_verdicts_too() -> None:
     assert judge(spec(), pace_of(spec()), samples(1.0), (), ("boom\ntrace",)).reason == "not sustained: boom"
     assert "too few samples" in judge(spec(), pace_of(spec()), samples(1.0)[:1], (), ()).reason
@@ -139,6 +154,11 @@ def test_the_search_closes_in_on_the_limit(limit: float, start: float) -> None:
 def test_the_search_ends_where_nothing_is_taken_at_all() -> None:
     found = search("t", 1000.0, lambda rate: run_of(rate, 0.0))
     assert (found.best, len(found.runs)) == (None, 1)
+
+
+def test_the_search_lowers_in_steps_where_an_overloaded_system_has_taken_little() -> None:
+    found = search("t", 8000.0, lambda rate: run_of(rate, 100.0), most_runs=3)
+    assert [run.spec.rate for run in found.runs] == [8000.0, 2000.0, 500.0]
 
 
 def test_the_search_stops_at_the_most_runs() -> None:

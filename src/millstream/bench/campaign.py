@@ -99,6 +99,7 @@ class Campaign:
     def search(self, asked: Asked, start: float, most_runs: int = MOST_RUNS) -> Search:
         """Find the rate that a system sustains."""
         with self._progress.step(f"{asked.title}, sustainable rate") as step, self._system(asked) as system:
+            self._warm_up(asked.spec(start), system, step)
             found = search(asked.title, start, lambda rate: self._run(asked.spec(rate), system, step), most_runs)
             best = found.best
             step.result = f"{count(best.spec.rate)} rows/s" if best else f"none; {found.runs[-1].verdict.reason}"
@@ -115,7 +116,7 @@ class Campaign:
         return result
 
     def _warm_up(self, spec: RunSpec, system: RemoteSystem, step: Step) -> None:
-        """A short run that nobody sees: it starts workers, and lets Java compile. A search has its first candidates."""
+        """A short run that nobody sees: it starts workers, and lets Java compile."""
         short = replace(
             spec, rate=min(spec.rate, WARM_UP_RATE), seconds=WARM_UP_SECONDS, requests=(), rates=((0.0, 1.0),)
         )

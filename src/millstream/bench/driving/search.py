@@ -10,6 +10,8 @@ from millstream.bench.driving.model import RunResult, Search
 
 # A candidate below what an overloaded system took: it also needs room for answering.
 BELOW_TAKEN = 0.9
+# … but not far below the rate: an overloaded system makes few, large batches, and the last is never counted.
+LEAST_STEP = 0.25
 # The search ends when the highest sustained and the lowest unsustained rate are this close.
 CLOSE = 1.12
 MOST_RUNS = 6
@@ -37,8 +39,8 @@ class Bounds:
         if self.high is None:
             return run.spec.rate * 2
         if self.low is None:
-            taken = run.taken_rate * BELOW_TAKEN
-            return taken if 0 < taken < run.spec.rate else run.spec.rate / 2
+            taken = max(run.taken_rate * BELOW_TAKEN, run.spec.rate * LEAST_STEP)
+            return taken if taken < run.spec.rate else run.spec.rate / 2
         return math.sqrt(self.low * self.high)
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from millstream.bench.driving.model import WARM_UP, Latency, QueueSample, RunSpec, Verdict
 from millstream.bench.driving.pace import Pace
 
-# A system that falls behind by more than this share of the time does not keep the rate. Micro-batches make the queue a
-# saw, whose slope over some ten teeth is below this.
+# A system that falls behind by more than this share of the time, beyond what could be noise, does not keep the rate.
 MOST_SLOPE = 0.03
 # However flat, a run whose newest row is so many seconds behind at its end has been cut too short to call it sustained.
 MOST_LAG = 10.0
@@ -30,6 +29,22 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     return float(x @ y) / spread if spread else None
 
 
+def noise(points: Sequence[tuple[float, float]], teeth: int) -> float:
+    """How far from zero the slope of a line could be by chance: its standard error. Micro-batches make the queue a
+    saw, so that not the samples count but its teeth.
+
+    >>> noise([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)], 3)
+    0.0
+    """
+    steep = slope(points)
+    if steep is None:
+        return 0.0
+    x, y = np.array(points, dtype=np.float64).T
+    x, y = x - x.mean(), y - y.mean()
+    left = y - steep * x
+    return float(np.sqrt((left @ left) / (x @ x) / max(1, min(teeth, len(points)) - 2)))
+
+
 def judge(
     spec: RunSpec, pace: Pace, queue: Sequence[QueueSample], latencies: Sequence[Latency], errors: Sequence[str]
 ) -> Verdict:
@@ -39,22 +54,27 @@ def judge(
     # In seconds, since the rate may change over the run: how long ago the newest row taken was due.
     lags = [(sample.at, sample.at - pace.moment(sample.taken)) for sample in settled]
     lag = slope(lags)
-    late = slope([(one.at, one.event) for one in latencies if one.at >= WARM_UP * spec.seconds])
-    sustained, reason = _verdict(lag, lags[-1][1] if lags else None, late, errors)
+    events = [(one.at, one.event) for one in latencies if one.at >= WARM_UP * spec.seconds]
+    late = slope(events)
+    teeth = len({sample.taken for sample in settled})
+    bounds = MOST_SLOPE + noise(lags, teeth), MOST_SLOPE + noise(events, teeth)
+    sustained, reason = _verdict(lag, lags[-1][1] if lags else None, late, bounds, errors)
     return Verdict(sustained, reason, rows or 0.0, late)
 
 
-def _verdict(lag: float | None, last: float | None, late: float | None, errors: Sequence[str]) -> tuple[bool, str]:
+def _verdict(
+    lag: float | None, last: float | None, late: float | None, bounds: tuple[float, float], errors: Sequence[str]
+) -> tuple[bool, str]:
     if errors:
         return False, f"not sustained: {errors[0].splitlines()[0]}"
     if lag is None or last is None:
         return False, "not sustained: too few samples after the warm-up"
-    facts = f"the queue falls behind by {lag * 1000:.0f} ms a second (at most {MOST_SLOPE * 1000:.0f})"
+    facts = f"the queue falls behind by {lag * 1000:.0f} ms a second (at most {bounds[0] * 1000:.0f})"
     if late is not None:
-        facts += f", latency grows by {late * 1000:.0f} ms a second"
+        facts += f", latency grows by {late * 1000:.0f} ms a second (at most {bounds[1] * 1000:.0f})"
     facts += f", and the newest row taken is {last:.1f} s old at the end"
-    if lag > MOST_SLOPE or last > MOST_LAG:
+    if lag > bounds[0] or last > MOST_LAG:
         return False, f"not sustained: {facts}"
-    if late is not None and late > MOST_SLOPE:
+    if late is not None and late > bounds[1]:
         return False, f"not sustained: {facts}"
     return True, f"sustained: {facts}"
