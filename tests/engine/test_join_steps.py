@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from millstream.errors import DamagedFile
 from millstream.kernels.stack import Stack
 from millstream.runtime import join_fire
 from millstream.runtime.fire import BucketRef
-from millstream.runtime.join_fire import JoinDue, JoinItem, JoinLeg, steps
+from millstream.runtime.home import Home
+from millstream.runtime.join_fire import JoinDue, JoinItem, JoinLeg, LegSource, steps
 
 from .inprocess import COPIES, PURCHASES, Small, pairs, rows
 
@@ -58,6 +60,33 @@ def test_steps_answer_what_one_fire_answers(tmp_path: Path, monkeypatch: pytest.
         found, slices = _caught_up(tmp_path, monkeypatch, step)
         assert found == whole
         assert slices <= max(step, 5) + 1, "no stack has more at once than a step needs"
+
+
+def test_a_file_that_cannot_be_read_in_a_later_step_holds_back_the_whole_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a second look finds nothing wrong with it."""
+    monkeypatch.setattr(join_fire, "STEP", 1)
+    monkeypatch.setattr(join_fire, "STEP_ROWS", 0)
+    small = Small(tmp_path / "home", tmp_path, PURCHASES, COPIES)
+    small.create("pairs", pairs())
+    for number in range(4):
+        small.batch(number)
+        small.batch(number, COPIES)
+    known, asked = join_fire._source, []
+
+    def source(home: Home, leg: JoinLeg) -> LegSource:
+        asked.append(leg)
+        if len(asked) == 5:
+            raise DamagedFile("buckets/x", "is altered")
+        return known(home, leg)
+
+    monkeypatch.setattr(join_fire, "_source", source)
+    small.core.fire_all()
+    assert len(asked) > 5, "it was tried again"
+    ends = [answer.window_end.timestamp() for answer in small.answers("pairs") if answer.window_end]
+    assert ends == sorted(set(ends)) == [2.0, 4.0, 6.0, 8.0]
+    small.close()
 
 
 def _item(ends: list[int], after: int, upto: int) -> JoinItem:

@@ -65,13 +65,13 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     longest = max(form.window.size for item in task.items for form in item.forms if form.window)
     for low, high in steps(task.items, _most_labels(task)):
         for one in found:
-            if not one.damaged:
+            if not one.held:
                 one.step(task, low, high, longest, seconds)
     whole = JoinFired()
     parts: list[Part] = []
     refers: set[str] = set()
     incomplete: dict[str, int] = {}
-    for one in (one for one in found if not one.damaged):
+    for one in (one for one in found if not one.held):
         parts += [*one.fired.parts, *one.described]
         if one.described:
             refers |= {path for leg in one.item.legs for path in (*leg.versions, *(ref.path for ref in leg.buckets))}
@@ -86,7 +86,7 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     counts = (dict(whole.windows), dict(whole.rows), dict(whole.failures))
     result = FireResult(answers, *counts, whole.broken, groups_by_query=dict(whole.groups))
     damaged = dict.fromkeys(damage for one in found for damage in one.damaged)
-    held = [due.query for one in found if one.damaged for due in one.item.due]
+    held = [due.query for one in found if one.held for due in one.item.due]
     return replace(result, damaged=tuple(damaged), held=tuple(held), incomplete_by_query=incomplete), dict(seconds)
 
 
@@ -121,13 +121,14 @@ def _most_labels(task: JoinTask) -> int:
 
 @dataclass
 class _Found:
-    """What the windows of an item have given so far; nothing counts once one of its buckets is found ``damaged``.
-    ``described`` are the answers whose rows are built later."""
+    """What the windows of an item have given so far. Nothing of it counts once a file could not be read: its queries are
+    ``held``. ``described`` are the answers whose rows are built later."""
 
     item: JoinItem
     fired: JoinFired = field(default_factory=JoinFired)
     described: list[Part] = field(default_factory=list)
     incomplete: Counter[str] = field(default_factory=Counter)
+    held: bool = False
     damaged: list[Damage] = field(default_factory=list)
 
     def step(self, task: JoinTask, low: int, high: int, longest: int, seconds: dict[str, float]) -> None:
@@ -145,6 +146,7 @@ class _Found:
         try:
             sources = [_source(task.home, leg) for leg in legs]
         except DamagedFile:
+            self.held = True
             self.damaged = [d for leg in legs for d in find_damage(task.home, leg.versions, leg.buckets)]
             return
         read = time.perf_counter()
