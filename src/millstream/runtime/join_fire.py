@@ -121,8 +121,8 @@ def _most_labels(task: JoinTask) -> int:
 
 @dataclass
 class _Found:
-    """What the windows of an item have given so far. Nothing of it counts once a file could not be read: its queries are
-    ``held``. ``described`` are the answers whose rows are built later."""
+    """What the windows of an item have given so far. Nothing of it counts once a file could not be read: its queries
+    are ``held``. ``described`` are the answers whose rows are built later."""
 
     item: JoinItem
     fired: JoinFired = field(default_factory=JoinFired)
