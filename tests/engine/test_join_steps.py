@@ -99,11 +99,12 @@ def test_steps_cover_the_time_from_the_earliest_to_the_latest_window(monkeypatch
     monkeypatch.setattr(join_fire, "STEP", 3)
     monkeypatch.setattr(join_fire, "STEP_ROWS", 20)
     one = [_item(list(range(1, 9)), 0, 8)]
-    assert list(steps(one, 100)) == [(0, 3), (3, 6), (6, 8)]
-    assert list(steps(one, 4)) == [(0, 5), (5, 8)]
-    assert list(steps(one, 1)) == [(0, 8)]
-    assert list(steps([_item([], 0, 8)], 100)) == [(0, 8)]
-    assert list(steps([_item([5], -(2**63), 8)], 100)) == [(-(2**63), 8)]
-    # Items of one task share stacks, so they go in step; four slices lie before the first window that is due.
+    assert list(steps(one, 1, 100)) == [(0, 3), (3, 6), (6, 8)]
+    assert list(steps(one, 1, 4)) == [(0, 5), (5, 8)]
+    assert list(steps(one, 1, 1)) == [(0, 8)]
+    assert list(steps([_item([], 0, 8)], 1, 100)) == [(0, 8)]
+    assert list(steps([_item([5], -(2**63), 8)], 1, 100)) == [(-(2**63), 8)]
+    # Items of one task share stacks, so they go in step; windows of four slices would be read again in shorter ones.
     both = [_item(list(range(1, 13)), 4, 12), _item([20], 10, 20)]
-    assert list(steps(both, 100)) == [(4, 8), (8, 12), (12, 20)]
+    assert list(steps(both, 4, 100)) == [(4, 8), (8, 12), (12, 20)]
+    assert list(steps([_item(list(range(1, 13)), -(2**63), 12)], 4, 100)) == [(-(2**63), 4), (4, 8), (8, 12)]

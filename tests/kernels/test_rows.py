@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.kernels import bucket, ingest
+from millstream.kernels import merge as merging
 from millstream.kernels.answering import Due, Fired
 from millstream.kernels.bucket import Cells
 from millstream.kernels.dense import lay_out
@@ -143,6 +144,7 @@ def test_random_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ingest, "DENSE_FACTOR", 0)
     monkeypatch.setattr(ingest, "FULL", rng.choice([0.01, 0.5, 2.0]))
     monkeypatch.setattr(ingest, "ALONE", rng.choice([0.0, 0.5, 1e9]))
+    monkeypatch.setattr(merging, "CROWDED", rng.choice([0.0, 1.0, 1e9]))
     groups = [_group(rng) for _ in range(rng.randint(1, 3))]
     counts = [rng.choice([0, 1, 8, 60]) for _ in range(rng.randint(1, 4))]
     chunks = [_rows(rng, count, sum(counts[:n])) for n, count in enumerate(counts)]
@@ -180,21 +182,24 @@ def test_rows_that_are_cells_of_their_own(monkeypatch: pytest.MonkeyPatch) -> No
     group = Group(version_of([member], (COLUMNS["i"],)))
     chunks = [_rows(rng, 40, 0), _rows(rng, 40, 40)]
     found = {}
-    for alone in (0.0, 1e9):
+    # Counted from the beginning, never, and after chunks of single rows have been brought together.
+    for alone, crowded in ((0.0, 1e9), (1e9, 1e9), (1e9, 0.0)):
         monkeypatch.setattr(ingest, "ALONE", alone)
+        monkeypatch.setattr(merging, "CROWDED", crowded)
         _, table, slices = _file([group], chunks, None)
         for (_, start, _), cells in slices.items():
-            assert cells.by_row is (alone > 0)
+            assert cells.by_row is (alone > 0) or not crowded, "what is in one chunk alone stays as it is"
             if cells.by_row:
                 assert len(cells) == len(cells.index if cells.index is not None else ())
             rows = selected_rows(group, "q0", cells, table, ("i",))
             counted = lay_out([(cells, np.arange(cells.key_count))], 1, cells.key_count, ()).rows[0]
             by_key = dict(zip(cells.keys[0].to_pylist(), counted.tolist(), strict=True))
-            found[alone, start] = rows, {key: rows for key, rows in by_key.items() if rows}
-    starts = {start for _, start in found}
+            found[alone, crowded, start] = rows, {key: rows for key, rows in by_key.items() if rows}
+        assert any(not cells.by_row for cells in slices.values()) is (alone == 0 or not crowded)
+    starts = {start for _, _, start in found}
     assert len(starts) > 1
     for start in starts:
-        assert found[0.0, start] == found[1e9, start]
+        assert found[0.0, 1e9, start] == found[1e9, 1e9, start] == found[1e9, 0.0, start]
     ordered = Cells.of_rows((pa.array([1, 2]),), np.array([0, 1, 0]), np.array([0, 0, 0]), np.array([7, 8, 9]))
     apart = replace(ordered, index=np.array([7, 9, 8]))
     sizes = []

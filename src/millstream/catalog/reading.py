@@ -71,8 +71,12 @@ class Definitions:
 def query(tx: Transaction, definitions: Definitions, id: str) -> QueryRecord:
     records = _records(tx, definitions, select(*_RECORD).where(_q.id == id))
     if not records:
-        raise CatalogError("UNKNOWN_QUERY", f"no query {id!r}", hint="`millstream query list` shows the queries")
+        raise unknown_query(id)
     return records[0]
+
+
+def unknown_query(id: str) -> CatalogError:
+    return CatalogError("UNKNOWN_QUERY", f"no query {id!r}", hint="`millstream query list` shows the queries")
 
 
 def queries_by_id(tx: Transaction, definitions: Definitions, ids: Sequence[str]) -> dict[str, QueryRecord]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from millstream.catalog.metastore import QueryRecord, StreamState
 from millstream.catalog.outage import waiting
+from millstream.catalog.reading import unknown_query
 from millstream.config import Settings, parse_duration
 from millstream.engine.answers import schema_of
 from millstream.engine.changelog import Changelog, Sealed
@@ -282,8 +283,16 @@ class Engine:
         futures = self._changelog.submit(deletes=ids)
         self._commits.set()
         sealed = [self._sealed(future) for future in futures]
-        records = self._core.metastore.queries_by_id([one.id for one in sealed if isinstance(one, Sealed)])
-        return [_query_status(records[one.id]) if isinstance(one, Sealed) else one for one in sealed]
+        try:
+            records = self._core.metastore.queries_by_id([one.id for one in sealed if isinstance(one, Sealed)])
+        except MillstreamError as error:
+            return [error if isinstance(one, Sealed) else one for one in sealed]
+        return [self._gone(records, one) if isinstance(one, Sealed) else one for one in sealed]
+
+    def _gone(self, records: Mapping[str, QueryRecord], sealed: Sealed) -> QueryStatus | MillstreamError:
+        """A record may have been forgotten meanwhile."""
+        record = records.get(sealed.id)
+        return unknown_query(sealed.id) if record is None else _query_status(record)
 
     def _sealed(self, future: Future[Sealed]) -> Sealed | MillstreamError:
         try:

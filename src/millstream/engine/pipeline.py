@@ -19,6 +19,7 @@ from millstream.engine.leftovers import no_leftovers_of_batch, remove_leftovers_
 from millstream.engine.mending import Ingest, run_mending
 from millstream.engine.quarantine import Quarantine
 from millstream.engine.registry import Registry
+from millstream.kernels.bucket import FORMAT
 from millstream.model.plan import BatchResult, Recipe
 from millstream.model.statistics import Figures, faded
 from millstream.model.stream import Stream
@@ -32,7 +33,7 @@ RECENT = 20
 SAVE_FIGURES = 32
 
 # What writes the bytes of buckets.
-WRITER = f"millstream {VERSION}, pyarrow {pa.__version__}"
+WRITER = f"millstream {VERSION}, buckets {FORMAT}, pyarrow {pa.__version__}"
 
 
 @dataclass

@@ -27,6 +27,9 @@ from millstream.kernels.checksum import Altered, checksum
 
 IntArray = npt.NDArray[np.int64]
 
+# Changes with the bytes that the same cells give: who ingests a batch again must not expect those of another format.
+FORMAT = 2
+
 
 @dataclass(frozen=True)
 class Cells:

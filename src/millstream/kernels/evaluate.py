@@ -190,8 +190,10 @@ class Evaluator:
         block = min(JURY_ROWS, table.num_rows // JURY)
         planning = statistics.median(seconds)
         rows = self._rows_to_come(table)
-        spent = [self._tasted(table.slice(place, block), (expression,))[0] - planning for place in spread]
-        if statistics.median(spent) * rows / block > self._allowed(rows):
+        tasted = [self._tasted(table.slice(place, block), (expression,)) for place in spread]
+        if statistics.median(size for _, size in tasted) * table.num_rows / block > self._memory:
+            raise too_much(self._memory)
+        if (statistics.median(spent for spent, _ in tasted) - planning) * rows / block > self._allowed(rows):
             raise too_long(self._seconds)
 
     def _tasted(self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...]) -> tuple[float, int]:

@@ -19,6 +19,10 @@ from millstream.model.group import Measure
 IntArray = npt.NDArray[np.int64]
 
 
+# Rows for each combination from which cells of one row are brought together.
+CROWDED = 4
+
+
 def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
     """One set of cells with the sums of all parts."""
     if len(parts) == 1:
@@ -46,13 +50,21 @@ def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
 
 
 def _merge_rows(parts: Sequence[Cells]) -> Cells:
-    """Cells of one row each, behind each other; those of several rows become so many."""
+    """Cells of one row each, behind each other; those of several rows become so many. Small chunks may add up to many
+    rows of each combination: then they are counted after all."""
     numbers, keys, _ = align([part.keys for part in parts], len(parts[0].keys))
     key = np.concatenate([_by_row(part, n[part.key]) for part, n in zip(parts, numbers, strict=True)])
     label = np.concatenate([_by_row(part, part.label) for part in parts])
     found = [part.index for part in parts if part.index is not None]
     index = np.concatenate(found) if len(found) == len(parts) else None
-    return replace(Cells.of_rows(keys, key, label, index), place=parts[0].place)
+    place = parts[0].place
+    count = len(keys[0]) if keys else 1
+    if len(key) < CROWDED * count * (int(label.max(initial=0)) + 1):
+        return replace(Cells.of_rows(keys, key, label, index), place=place)
+    codes = label.astype(np.int64) * count + key
+    used, cell, order = number_cells(codes, int(codes.max()) + 1)
+    index = None if index is None else index[order]
+    return Cells(keys, np.bincount(cell), (), (used % count, used // count), index, place)
 
 
 def _by_row(part: Cells, values: IntArray) -> IntArray:

@@ -197,8 +197,10 @@ def _elements(text: str, known: MutableMapping[str, Any]) -> tuple[Any, ...] | N
     while text[place : place + 1] == "{":
         data, end = _scan(text, place)
         part = text[place:end]
-        if part not in known:
-            known[part] = decode(data)
-        found.append(known[part])
+        value = known.get(part)
+        if value is None:
+            # Others may forget what is known meanwhile.
+            value = known[part] = decode(data)
+        found.append(value)
         place = end + (text[end : end + 1] == ",")
     return tuple(found) if text[place:] == "]}" else None

@@ -62,11 +62,11 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     hold_process(task.limits.worker_memory)
     seconds: dict[str, float] = defaultdict(float)
     found = [_Found(item) for item in task.items]
-    longest = max(form.window.size for item in task.items for form in item.forms if form.window)
-    for low, high in steps(task.items, _most_labels(task)):
+    longest = max(_longest(item) for item in task.items)
+    for low, high in steps(task.items, longest, _most_labels(task)):
         for one in found:
             if not one.held:
-                one.step(task, low, high, longest, seconds)
+                one.step(task, low, high, high - longest, seconds)
     whole = JoinFired()
     parts: list[Part] = []
     refers: set[str] = set()
@@ -76,7 +76,7 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
         if one.described:
             refers |= {path for leg in one.item.legs for path in (*leg.versions, *(ref.path for ref in leg.buckets))}
         _note(one.fired, whole)
-        incomplete |= one.incomplete
+        incomplete |= {query: number for query, number in one.incomplete.items() if query not in one.fired.broken}
     started = time.perf_counter()
     answers = tuple(
         replace(file, refers=tuple(sorted(refers)))
@@ -97,7 +97,11 @@ STEP = 16
 STEP_ROWS = 1600
 
 
-def steps(items: Sequence[JoinItem], labels: int) -> Iterator[tuple[int, int]]:
+def _longest(item: JoinItem) -> int:
+    return max(form.window.size for form in item.forms if form.window)
+
+
+def steps(items: Sequence[JoinItem], longest: int, labels: int) -> Iterator[tuple[int, int]]:
     """Spans of time, from the earliest due window to the latest: windows that end in one of them are fired together.
     All items go through them in step, because they share stacks; the highest has so many ``labels``."""
     ends = sorted({ref.end for item in items for leg in item.legs for ref in leg.buckets})
@@ -105,7 +109,8 @@ def steps(items: Sequence[JoinItem], labels: int) -> Iterator[tuple[int, int]]:
     first, last = min(one.after for one in due), max(one.upto for one in due)
     before = bisect_right(ends, first)
     # Windows of many slices would be put together again and again in short steps.
-    step = max(STEP, before, STEP_ROWS // max(labels, 1))
+    most = max((place + 1 - bisect_right(ends, end - longest) for place, end in enumerate(ends)), default=0)
+    step = max(STEP, most, STEP_ROWS // max(labels, 1))
     marks = [ends[place] for place in range(before + step - 1, len(ends), step) if ends[place] < last]
     yield from itertools.pairwise([first, *marks, last])
 
@@ -131,8 +136,9 @@ class _Found:
     held: bool = False
     damaged: list[Damage] = field(default_factory=list)
 
-    def step(self, task: JoinTask, low: int, high: int, longest: int, seconds: dict[str, float]) -> None:
-        """Fire the windows that end after ``low`` and not after ``high``; none is longer than ``longest``."""
+    def step(self, task: JoinTask, low: int, high: int, needed_from: int, seconds: dict[str, float]) -> None:
+        """Fire the windows that end after ``low`` and not after ``high``; the next step needs the slices from
+        ``needed_from`` on."""
         due = tuple(
             replace(one, after=max(one.after, low), upto=min(one.upto, high))
             for one in self.item.due
@@ -140,7 +146,7 @@ class _Found:
         )
         if not due:
             return
-        legs = tuple(_between(leg, low - longest, high, high - longest) for leg in self.item.legs)
+        legs = tuple(_between(leg, low - _longest(self.item), high, needed_from) for leg in self.item.legs)
         item = replace(self.item, due=due, legs=legs)
         started = time.perf_counter()
         try:

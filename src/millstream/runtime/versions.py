@@ -16,7 +16,7 @@ def write_version(home: Home, group: str, version: int, text: str) -> str:
 
 
 # Members that a process knows by their texts: a version differs from the one before in few of them.
-_KNOWN = 20_000
+_KNOWN = 10_000
 _known: dict[str, Member] = {}
 
 

@@ -57,13 +57,14 @@ def judge(
     events = [(one.at, one.event) for one in latencies if one.at >= WARM_UP * spec.seconds]
     late = slope(events)
     teeth = len({sample.taken for sample in settled})
-    bounds = MOST_SLOPE + noise(lags, teeth), MOST_SLOPE + noise(events, teeth)
+    # Twice the bound at most, or large batches would hide that a system falls behind.
+    bounds = tuple(MOST_SLOPE + min(MOST_SLOPE, noise(points, teeth)) for points in (lags, events))
     sustained, reason = _verdict(lag, lags[-1][1] if lags else None, late, bounds, errors)
     return Verdict(sustained, reason, rows or 0.0, late)
 
 
 def _verdict(
-    lag: float | None, last: float | None, late: float | None, bounds: tuple[float, float], errors: Sequence[str]
+    lag: float | None, last: float | None, late: float | None, bounds: tuple[float, ...], errors: Sequence[str]
 ) -> tuple[bool, str]:
     if errors:
         return False, f"not sustained: {errors[0].splitlines()[0]}"
