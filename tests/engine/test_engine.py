@@ -342,6 +342,25 @@ def wrong(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield engine
 
 
+def test_deletes_that_cannot_be_read_back_have_an_error_each(wrong: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for id in ("first", "second"):
+        wrong.create_query(REVENUE, id=id)
+    metastore = wrong._core.metastore
+
+    def away(ids: object) -> object:
+        raise MillstreamError("METASTORE_AWAY", "the metastore is away")
+
+    monkeypatch.setattr(metastore, "queries_by_id", away)
+    found = wrong.delete_queries(["first", "nobody"])
+    assert [one.code for one in found if isinstance(one, MillstreamError)] == ["METASTORE_AWAY", "UNKNOWN_QUERY"]
+    monkeypatch.setattr(metastore, "queries_by_id", lambda ids: {})
+    (forgotten,) = wrong.delete_queries(["second"])
+    assert isinstance(forgotten, MillstreamError)
+    assert forgotten.code == "UNKNOWN_QUERY"
+    monkeypatch.undo()
+    assert {wrong.query(id).status().state for id in ("first", "second")} <= {"deleting", "deleted"}
+
+
 def test_a_session_with_unfit_settings_is_refused(spark: SparkSession, home: Path) -> None:
     other = spark.newSession()
     other.conf.set("spark.sql.session.timeZone", "Europe/Paris")
