@@ -8,6 +8,7 @@ import pytest
 
 from millstream.errors import DamagedFile
 from millstream.kernels.stack import Stack
+from millstream.model.types import TIMESTAMP
 from millstream.runtime import join_fire
 from millstream.runtime.fire import BucketRef
 from millstream.runtime.home import Home
@@ -92,7 +93,7 @@ def test_a_file_that_cannot_be_read_in_a_later_step_holds_back_the_whole_item(
 def _item(ends: list[int], after: int, upto: int) -> JoinItem:
     form = pairs(1)
     refs = tuple(BucketRef(0, "f", 0, 1, end - 1, end, 0, None) for end in ends)
-    return JoinItem((form,), (JoinDue("q", 0, after, upto, None),), (JoinLeg(("v",), refs, 0),), None)  # type: ignore[arg-type]
+    return JoinItem((form,), (JoinDue("q", 0, after, upto, None),), (JoinLeg(("v",), refs, 0),), TIMESTAMP)
 
 
 def test_steps_cover_the_time_from_the_earliest_to_the_latest_window(monkeypatch: pytest.MonkeyPatch) -> None:
