@@ -12,7 +12,7 @@ from millstream.model.types import TIMESTAMP
 from millstream.runtime import join_fire
 from millstream.runtime.fire import BucketRef
 from millstream.runtime.home import Home
-from millstream.runtime.join_fire import JoinDue, JoinItem, JoinLeg, LegSource, steps
+from millstream.runtime.join_fire import JoinDue, JoinItem, JoinLeg, LegSource, Pace, steps
 
 from .inprocess import COPIES, PURCHASES, Small, pairs, rows
 
@@ -23,8 +23,7 @@ Pages = dict[tuple[str, int], list[tuple[int, int]]]
 def _caught_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> tuple[Pages, int]:
     """The rows of every window of three joins after one fire over all of the input, and the most slices that a stack
     was told to expect."""
-    monkeypatch.setattr(join_fire, "STEP", step)
-    monkeypatch.setattr(join_fire, "STEP_ROWS", 0)
+    monkeypatch.setattr(join_fire, "PACE", Pace(step, 0))
     expected: list[int] = []
     known = Stack.expect
 
@@ -67,8 +66,7 @@ def test_a_file_that_cannot_be_read_in_a_later_step_holds_back_the_whole_item(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a second look finds nothing wrong with it."""
-    monkeypatch.setattr(join_fire, "STEP", 1)
-    monkeypatch.setattr(join_fire, "STEP_ROWS", 0)
+    monkeypatch.setattr(join_fire, "PACE", Pace(1, 0))
     small = Small(tmp_path / "home", tmp_path, PURCHASES, COPIES)
     small.create("pairs", pairs())
     for number in range(4):
@@ -96,16 +94,15 @@ def _item(ends: list[int], after: int, upto: int) -> JoinItem:
     return JoinItem((form,), (JoinDue("q", 0, after, upto, None),), (JoinLeg(("v",), refs, 0),), TIMESTAMP)
 
 
-def test_steps_cover_the_time_from_the_earliest_to_the_latest_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_fire, "STEP", 3)
-    monkeypatch.setattr(join_fire, "STEP_ROWS", 20)
+def test_steps_cover_the_time_from_the_earliest_to_the_latest_window() -> None:
+    pace = Pace(3, 20)
     one = [_item(list(range(1, 9)), 0, 8)]
-    assert list(steps(one, 1, 100)) == [(0, 3), (3, 6), (6, 8)]
-    assert list(steps(one, 1, 4)) == [(0, 5), (5, 8)]
-    assert list(steps(one, 1, 1)) == [(0, 8)]
-    assert list(steps([_item([], 0, 8)], 1, 100)) == [(0, 8)]
-    assert list(steps([_item([5], -(2**63), 8)], 1, 100)) == [(-(2**63), 8)]
+    assert list(steps(one, 1, 100, pace)) == [(0, 3), (3, 6), (6, 8)]
+    assert list(steps(one, 1, 4, pace)) == [(0, 5), (5, 8)]
+    assert list(steps(one, 1, 1, pace)) == [(0, 8)]
+    assert list(steps([_item([], 0, 8)], 1, 100, pace)) == [(0, 8)]
+    assert list(steps([_item([5], -(2**63), 8)], 1, 100, pace)) == [(-(2**63), 8)]
     # Items of one task share stacks, so they go in step; windows of four slices would be read again in shorter ones.
     both = [_item(list(range(1, 13)), 4, 12), _item([20], 10, 20)]
-    assert list(steps(both, 4, 100)) == [(4, 8), (8, 12), (12, 20)]
-    assert list(steps([_item(list(range(1, 13)), -(2**63), 12)], 4, 100)) == [(-(2**63), 4), (4, 8), (8, 12)]
+    assert list(steps(both, 4, 100, pace)) == [(4, 8), (8, 12), (12, 20)]
+    assert list(steps([_item(list(range(1, 13)), -(2**63), 12)], 4, 100, pace)) == [(-(2**63), 4), (4, 8), (8, 12)]

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import millstream
 from millstream.engine import replay
+from millstream.runtime import join_fire
 
 from .expected import Oracle
 from .shrink import shrink
@@ -27,10 +28,11 @@ SEED = os.environ.get("ORACLE_SEED")
 _reports: dict[str, str] = {}
 
 
-def replay_with(spark: SparkSession, fire_rounds: int) -> Engine:
+def replay_with(spark: SparkSession, workload: Workload) -> Engine:
     def run(spec: dict[str, Any], out: Path) -> object:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(replay, "FIRE_ROUNDS", fire_rounds)
+            patch.setattr(replay, "FIRE_ROUNDS", workload.fire_rounds)
+            patch.setattr(join_fire, "PACE", workload.pace)
             return millstream.replay(spec, out, spark=spark)
 
     return run
@@ -43,7 +45,7 @@ def refused(found: list[Mismatch]) -> bool:
 def check(workload: Workload, spark: SparkSession) -> None:
     if workload.token in _reports:
         pytest.fail(_reports[workload.token], pytrace=False)
-    oracle, engine = Oracle(spark), replay_with(spark, workload.fire_rounds)
+    oracle, engine = Oracle(spark), replay_with(spark, workload)
     found = mismatches(workload, oracle, engine)
     if not found:
         return

@@ -14,6 +14,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from millstream.runtime.join_fire import Pace
+
 from .grammar import random_query
 from .join_grammar import random_join
 from .joins import JoinCase
@@ -137,7 +139,15 @@ class Workload:
     @property
     def fire_rounds(self) -> int:
         """Due windows are fired after so many rounds: answers do not depend on it."""
-        return Random(f"{self.token.partition(',')[0]}/fires").choice((1, 3, 32, 32))
+        return self._drawn("fires").choice((1, 3, 32, 32))
+
+    @property
+    def pace(self) -> Pace:
+        """The steps that joins are fired in: answers do not depend on them either."""
+        return self._drawn("pace").choice((Pace(), Pace(1, 0), Pace(1, 0), Pace(3, 0)))
+
+    def _drawn(self, part: str) -> Random:
+        return Random(f"{self.token.partition(',')[0]}/{part}")
 
     def stream(self, name: str) -> StreamCase:
         return next(stream for stream in self.streams if stream.name == name)

@@ -48,6 +48,19 @@ class JoinItem:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """How far a step of a fire goes at least: through so many slices, or so many rows of a stack, which has one for
+    each label of a slice. What no later window needs is forgotten after each. The stacks of a fire that catches up
+    would otherwise fill new memory, which takes longer than adding up what goes there."""
+
+    slices: int = 16
+    rows: int = 1600
+
+
+PACE = Pace()
+
+
+@dataclass(frozen=True)
 class JoinTask:
     """``stream`` is the name that the joined streams have together."""
 
@@ -55,6 +68,7 @@ class JoinTask:
     stream: str
     items: tuple[JoinItem, ...]
     limits: Limits = field(default_factory=Limits)
+    pace: Pace = field(default_factory=lambda: PACE)
 
 
 def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
@@ -63,7 +77,7 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     seconds: dict[str, float] = defaultdict(float)
     found = [_Found(item) for item in task.items]
     longest = max(_longest(item) for item in task.items)
-    for low, high in steps(task.items, longest, _most_labels(task)):
+    for low, high in steps(task.items, longest, _most_labels(task), task.pace):
         for one in found:
             if not one.held:
                 one.step(task, low, high, high - longest, seconds)
@@ -90,18 +104,11 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     return replace(result, damaged=tuple(damaged), held=tuple(held), incomplete_by_query=incomplete), dict(seconds)
 
 
-# Slices that a fire goes through before it forgets the ones that no window needs any more, and rows of a stack, which
-# has one for each label of a slice. The stacks of a fire that catches up would otherwise fill new memory, which takes
-# longer than adding up what goes there.
-STEP = 16
-STEP_ROWS = 1600
-
-
 def _longest(item: JoinItem) -> int:
     return max(form.window.size for form in item.forms if form.window)
 
 
-def steps(items: Sequence[JoinItem], longest: int, labels: int) -> Iterator[tuple[int, int]]:
+def steps(items: Sequence[JoinItem], longest: int, labels: int, pace: Pace) -> Iterator[tuple[int, int]]:
     """Spans of time, from the earliest due window to the latest: windows that end in one of them are fired together.
     All items go through them in step, because they share stacks; the highest has so many ``labels``."""
     ends = sorted({ref.end for item in items for leg in item.legs for ref in leg.buckets})
@@ -110,7 +117,7 @@ def steps(items: Sequence[JoinItem], longest: int, labels: int) -> Iterator[tupl
     before = bisect_right(ends, first)
     # Windows of many slices would be put together again and again in short steps.
     most = max((place + 1 - bisect_right(ends, end - longest) for place, end in enumerate(ends)), default=0)
-    step = max(STEP, most, STEP_ROWS // max(labels, 1))
+    step = max(pace.slices, most, pace.rows // max(labels, 1))
     marks = [ends[place] for place in range(before + step - 1, len(ends), step) if ends[place] < last]
     yield from itertools.pairwise([first, *marks, last])
 
