@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from millstream.runtime import jobs
 
@@ -15,3 +18,27 @@ def test_workers_give_way_to_the_driver_and_nobody_else_does(spark: SparkSession
     assert {priority for _, priority in found} == {min(19, mine + jobs.GIVE_WAY)}
     jobs._give_way()
     assert os.nice(0) == mine
+
+
+def test_arrow_batches_have_many_small_rows_or_few_wide_ones(spark: SparkSession, tmp_path: Path) -> None:
+    key = "spark.sql.execution.arrow.maxBytesPerBatch"
+    before = spark.conf.get(key)
+    spark.range(70_000).coalesce(1).write.parquet(str(tmp_path / "in"))
+    found: dict[str, list[int]] = {}
+
+    def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows for batch in batches]})
+
+    def callback(rows: DataFrame, _: int) -> None:
+        for column in ("id", "current_timestamp() AS t", "CAST(id AS STRING) AS text", "array(id) AS list"):
+            frame = rows.coalesce(1).selectExpr(column)
+            jobs._fast_batches(frame)
+            assert rows.sparkSession.conf.get(key) != before
+            found[column] = [row.rows for row in frame.mapInArrow(sizes, "rows bigint").collect()]
+
+    frame = spark.readStream.schema("id BIGINT").parquet(str(tmp_path / "in"))
+    writer = frame.writeStream.foreachBatch(callback).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    few, many = [1_000] * 70, [65_536, 4_464]
+    assert list(found.values()) == [many, many, few, few]
+    assert spark.conf.get(key) == before, "the user's session is left as it was"

@@ -16,6 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BooleanType, DateType, NumericType, TimestampNTZType, TimestampType
 
 from millstream.errors import SourceError
 from millstream.model.plan import BatchResult, FireResult
@@ -36,6 +37,12 @@ _environment = threading.Lock()
 GIVE_WAY = 5
 # Linux's name for the signal that a process gets when the one that forked it ends.
 _PDEATHSIG = 1
+
+# The value that turns Spark's limit of bytes off, and rows of a batch: many where they are small, few where one may be
+# a megabyte.
+NO_LIMIT = 2**31 - 1
+FIXED_ROWS, WIDE_ROWS = 65_536, 1_000
+FIXED_WIDTH = (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType)
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -107,10 +114,20 @@ def ingest_rows(task: IngestTask, rows: DataFrame) -> BatchResult:
     """Row path: any streaming DataFrame, through ``mapInArrow``."""
     wanted = needed_columns(task)
     found = rows.select(*[f"`{name.replace('`', '``')}`" for name in wanted])
+    _fast_batches(found)
     with _pool(rows.sparkSession.sparkContext, INGEST_POOL):
         mapped = found.mapInArrow(partial(_ingest_arrow, task), "result binary")
     packed = mapped.collect()
     return merged([pickle.loads(row.result) for row in packed]) if packed else EMPTY
+
+
+def _fast_batches(rows: DataFrame) -> None:
+    """Limit Arrow batches by rows alone. Spark checks a limit of bytes after each row, by asking every column for its
+    size, which takes longer than all else it does for the row. The session is that of one streaming query: Spark gives
+    each a clone."""
+    fixed = all(isinstance(field.dataType, FIXED_WIDTH) for field in rows.schema.fields)
+    for key, value in {"maxBytesPerBatch": NO_LIMIT, "maxRecordsPerBatch": FIXED_ROWS if fixed else WIDE_ROWS}.items():
+        rows.sparkSession.conf.set(f"spark.sql.execution.arrow.{key}", value)
 
 
 def _ingest_arrow(task: IngestTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -121,7 +138,7 @@ def _ingest_arrow(task: IngestTask, batches: Iterator[pa.RecordBatch]) -> Iterat
 
 
 def _chunks(task: IngestTask, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
-    """Arrow batches of 10,000 rows put together to chunks that are worth a kernel call."""
+    """Arrow batches put together to chunks that are worth a kernel call."""
     held: list[pa.RecordBatch] = []
     rows, first = 0, 1
     for batch in batches:
