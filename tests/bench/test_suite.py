@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from millstream.bench import single, suite
+from millstream.bench import campaign, single, suite
 from millstream.bench.campaign import Asked
 from millstream.bench.driving.model import GeneratorProof, QueueSample, Request, RunResult, Verdict
 from millstream.bench.reporting.storing import load
@@ -77,8 +77,30 @@ def test_a_loop_of_creates_and_deletes_keeps_its_number() -> None:
     assert not any(query.watched for request in spec.requests for query in request.create)
 
 
+def test_a_suite_that_is_ended_early_keeps_the_sections_that_are_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first(bench: suite._Bench) -> None:
+        bench.claim("first", 2.0, 3.0, "×", "")
+
+    def second(bench: suite._Bench) -> None:
+        bench.claim("second", 2.0, 1.0, "×", "")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(suite, "SECTIONS", {"first": first, "second": second})
+    with pytest.raises(KeyboardInterrupt):
+        suite.main(suite.Options(tmp_path), Console(quiet=True))
+    (directory,) = tmp_path.iterdir()
+    found = load(directory)
+    assert [claim.name for claim in found.claims] == ["first"]
+    assert found.options["sections"] == ["first"]
+    assert "first" in (directory / "index.html").read_text(encoding="utf-8")
+    assert not list(directory.glob("work-*")), "rows and homes are gone"
+
+
 @pytest.mark.slow
-def test_a_run_from_its_options_to_its_page(tmp_path: Path) -> None:
+def test_a_run_from_its_options_to_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "WARM_UP_SECONDS", 4.0)
     options = single.Options(
         "astream-sc2-10", tmp_path, rate=20_000.0, seconds=10.0, queries=10, density=20_000, profile=True
     )

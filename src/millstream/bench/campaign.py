@@ -24,8 +24,9 @@ from millstream.bench.workloads.catalogue import find
 from millstream.cli.output import count
 
 DEFAULT_SECONDS = 20.0
-WARM_UP_SECONDS = 6.0
-WARM_UP_RATE = 200_000.0
+# Spark's Java code is compiled after some million rows.
+WARM_UP_SECONDS = 10.0
+WARM_UP_RATE = 1e6
 
 
 @dataclass(frozen=True, slots=True)

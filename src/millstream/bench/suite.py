@@ -88,6 +88,12 @@ class _Bench:
         best = self.sustained(queries).best
         return (best.spec.rate if best else 500_000.0) * share
 
+    def so_far(self, machine: dict[str, Any], asked: dict[str, Any]) -> Suite:
+        """What is to be kept of all sections that have run."""
+        campaign = self.campaign
+        runs = (tuple(campaign.searches), tuple(campaign.runs))
+        return Suite("bench", machine, asked, *runs, tuple(self.claims), tuple(campaign.failures))
+
     def claim(self, name: str, wanted: float, got: float | None, unit: str, source: str, at_most: bool = False) -> None:
         self.claims.append(Claim(name, wanted, got, at_most, unit, source))
 
@@ -218,20 +224,15 @@ def main(options: Options, console: Console | None = None) -> dict[str, Any]:
     began = datetime.now(UTC)
     directory = options.out / f"bench-{began:%Y%m%dT%H%M%SZ}"
     steps = sum(STEPS.get(section, len(WORKLOADS)) for section in options.chosen)
+    asked = {"seed": options.seed, "quick": options.quick, "began": began.isoformat()}
     with Campaign(directory, screen, steps).opened() as campaign:
         bench = _Bench(campaign, options)
-        for section in options.chosen:
+        for number, section in enumerate(options.chosen, 1):
             SECTIONS[section](bench)
-    asked = {"seed": options.seed, "quick": options.quick, "sections": list(options.chosen), "began": began.isoformat()}
-    suite = Suite(
-        name="bench",
-        machine=asdict(machine),
-        options=asked,
-        searches=tuple(campaign.searches),
-        runs=tuple(campaign.runs),
-        claims=tuple(bench.claims),
-        failures=tuple(campaign.failures),
-    )
+            suite = bench.so_far(asdict(machine), {**asked, "sections": list(options.chosen[:number])})
+            # Whoever ends a long run early has the sections that are complete.
+            save(suite, directory)
+            write_page(suite, directory)
     return keep(suite, directory, screen)
 
 
