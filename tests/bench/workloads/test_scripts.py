@@ -18,6 +18,7 @@ from millstream.bench.workloads.scripts import (
     Scripted,
     Step,
     ad_hoc,
+    changing,
     doubling,
     fluctuating,
     play,
@@ -36,6 +37,7 @@ ALL = {
     "replacing": replacing(5, 10, 5),
     "ad hoc": ad_hoc(4, 2, 10, 3),
     "doubling": doubling(7),
+    "changing": changing(10, 0.2),
     "fluctuating": fluctuating(50),
 }
 
@@ -136,6 +138,15 @@ def test_as_many_again_come_in_the_middle_of_what_is_measured() -> None:
     assert running(doubling(100), 80.0) == [(0.0, 100), (50.0, 200)]
 
 
+@pytest.mark.parametrize(("queries", "changed"), [(None, 8), (100, 40), (1, 1)])
+def test_a_share_is_replaced_in_the_middle_of_what_is_measured(queries: int | None, changed: int) -> None:
+    script = changing(20, 0.4)(80.0, queries)
+    assert script == Script(queries or 20, (Step(50.0, changed, changed),))
+    initial, (request,) = played(script)
+    assert request.delete == tuple(query.id for query in initial[:changed])
+    assert not {query.id for query in request.create} & {query.id for query in initial}
+
+
 def test_the_fluctuation_has_the_shape_of_figure_16() -> None:
     """
     100 |        ┌──┐          ┌─┐┌┐ ┌┐
@@ -161,7 +172,7 @@ def test_the_fluctuation_has_the_shape_of_figure_16() -> None:
     assert sum(turns) > len(turns) / 2
 
 
-@pytest.mark.parametrize("name", ["ramp", "doubling", "fluctuating"])
+@pytest.mark.parametrize("name", ["ramp", "doubling", "changing", "fluctuating"])
 def test_a_squeezed_script_has_the_same_steps_in_the_same_order(name: str) -> None:
     long, short = ALL[name](LONG, None), ALL[name](20.0, None)
     assert [(s.create, s.delete) for s in short.steps] == [(s.create, s.delete) for s in long.steps]

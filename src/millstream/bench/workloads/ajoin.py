@@ -23,7 +23,7 @@ from millstream.bench.join_workload import (
 )
 from millstream.bench.workloads.load import Workload, drawn, stream
 from millstream.bench.workloads.questions import Join, Leg, Question
-from millstream.bench.workloads.scripts import static
+from millstream.bench.workloads.scripts import changing, static
 from millstream.sources.generators import AJoinGenerator
 
 PARALLEL = (1, 5, 20, 100, 500)
@@ -35,6 +35,9 @@ GROUPS = (1, 4, 16)
 # Percent of the rows that a query keeps, and so, on average, of the queries that share a row.
 SHARED = (5, 25, 50, 75)
 SHARED_WAYS = 3
+# Percent of the queries that are replaced at once. AJoin groups its queries anew from such a share on, half of them by
+# default; the workload asks what the change costs, whenever a system groups.
+CHANGED = (20, 40, 50, 60, 80)
 # Queries of a sweep, unless a number is asked for.
 SWEPT = 20
 
@@ -62,6 +65,10 @@ def workloads() -> Iterator[Workload]:
         title = f"{SWEPT} aggregated joins of {SHARED_WAYS} streams, {percent} % of the rows shared"
         ask = partial(_sharing, share=percent / 100)
         yield _workload(f"ajoin-shared-{percent}", title, _sources(SHARED_WAYS), ask)
+    for percent in CHANGED:
+        title = f"{percent} % of {SWEPT} joins of two streams replaced at once"
+        script = changing(SWEPT, percent / 100)
+        yield Workload(f"ajoin-change-{percent}", f"AJoin: {title}", pairs, drawn(half), script, DEFAULT_SEED)
 
 
 def _workload(

@@ -114,9 +114,24 @@ def doubling(count: int) -> Scripted:
 
     def script(seconds: float, queries: int | None) -> Script:
         level = queries or count
-        return Script(level, (Step((1 + WARM_UP) / 2 * seconds, level),))
+        return Script(level, (Step(_middle(seconds), level),))
 
     return script
+
+
+def changing(count: int, share: float) -> Scripted:
+    """A share of the queries is replaced, all at once, in the middle of what is measured."""
+
+    def script(seconds: float, queries: int | None) -> Script:
+        level = queries or count
+        changed = max(1, round(share * level))
+        return Script(level, (Step(_middle(seconds), changed, changed),))
+
+    return script
+
+
+def _middle(seconds: float) -> float:
+    return (1 + WARM_UP) / 2 * seconds
 
 
 # AStream's figure 16, in its seconds: the number of queries rises sharply twice, falls and rises again slowly, then
