@@ -130,6 +130,10 @@ TRANSACTIONS: dict[str, tuple[str, str]] = {
         "The cursor is still there. Dropping it again removes it.",
         "The cursor is gone.",
     ),
+    "copy_metastore": (
+        "The database is empty. The backup or home that is being made has its draft and is refused.",
+        "The metastore is copied. The backup or home that is being made still has its draft and is refused.",
+    ),
 }
 
 # Files of the home, by folder. Which transaction names them:
@@ -172,6 +176,12 @@ STEPS: dict[str, str] = {
     "tidy.done": "What is too old is forgotten and its files are gone.",
     "endpoint.written": "The address is in a draft that nobody reads. The next start writes it again.",
     "endpoint.announced": "The file names a process that is gone, which clients check. The next start replaces it.",
+    "copy.begun": "The backup or home has nothing but the draft of a metastore, by which it is refused.",
+    "copy.drafted": "The metastore is in the draft, files may be missing. By the draft the copy is refused.",
+    "copy.copied": "A file is in its place, others may be missing. By the draft the copy is refused.",
+    "copy.synced": "All is on disk, the metastore in the draft. By the draft the copy is refused.",
+    "copy.named": "The copy is whole. After a power loss the draft may be there again, by which it is refused.",
+    "copy.done": "The copy is whole and on disk.",
 }
 
 

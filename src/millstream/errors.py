@@ -123,7 +123,8 @@ class MillstreamError(Exception):
 
 def reason_for(error: BaseException) -> str:
     """An error in one line, as a query that is stopped for it keeps it."""
-    return f"{error.code if isinstance(error, MillstreamError) else type(error).__name__}: {error}"
+    code = getattr(error, "code", None)
+    return f"{code if isinstance(code, str) else type(error).__name__}: {error}"
 
 
 def _rebuild(cls: type[MillstreamError], code: str, message: str, fields: dict[str, Any]) -> MillstreamError:

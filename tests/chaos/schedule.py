@@ -6,7 +6,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from millstream.crashpoints import ANY, FILES
+from millstream.crashpoints import ANY, FILES, POINTS
 from tests.chaos.runs import Kill
 
 # Passed by every process at its start. They matter most in a home that a crash has left behind.
@@ -31,7 +31,9 @@ AFTER_A_CRASH = {
 }
 # Passed by the first start after an upgrade: tests/catalog/test_migrations.py kills there.
 AFTER_AN_UPGRADE = ("migrate.before-commit", "migrate.after-commit")
-ELSEWHERE = {*AFTER_AN_UPGRADE}
+# Passed by backup and restore, which are no part of an engine's run: tests/engine/test_backup_kills.py kills there.
+IN_A_COPY = tuple(name for name in POINTS if name.startswith(("copy.", "copy_metastore.")))
+ELSEWHERE = {*AFTER_AN_UPGRADE, *IN_A_COPY}
 
 
 def every_point(passes: Sequence[str], seed: int, each: int, runs: int) -> list[list[Kill]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -13,9 +14,11 @@ import pytest
 from millstream import Engine, ParquetFiles
 from millstream.catalog.metastore import Metastore
 from millstream.config import Settings
+from millstream.crashpoints import Switch, observe
 from millstream.engine import backup
 from millstream.engine.backup import back_up, restore
 from millstream.errors import EngineError
+from millstream.runtime.home import Home
 from tests.catalog.builders import STREAM, answer_file, bucket, bucket_file, create, plan, result, run, stream
 from tests.support.postgres import Server
 
@@ -173,9 +176,39 @@ def test_what_is_there_is_not_overwritten(store: Metastore, home: Path, tmp_path
     store.close()
 
 
+def test_a_copy_that_fails_is_taken_away_again(store: Metastore, home: Path, tmp_path: Path) -> None:
+    checkpoint(home, 0, 0)
+    run(store, 0, max_time=10, files=(bucket_file("buckets/purchases/lost", 0, bucket(0)),))
+    with pytest.raises(EngineError, match="has lost the file"):
+        back_up(home, tmp_path / "new" / "copy")
+    assert not (tmp_path / "new" / "copy").exists()
+    put(home, "buckets/purchases/lost")
+    back_up(home, tmp_path / "new" / "copy")
+    store.close()
+    (tmp_path / "new/copy/buckets/purchases/lost").unlink()
+    with pytest.raises(EngineError, match="lacks the file"):
+        restore(tmp_path / "new" / "copy", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_places_that_no_copy_can_go_to_are_named(store: Metastore, home: Path, tmp_path: Path) -> None:
+    put(tmp_path, "file")
+    for target, words in ((home / "inside", "is inside"), (tmp_path / "file", "is a file")):
+        with pytest.raises(EngineError, match=words) as refused:
+            back_up(home, target)
+        assert refused.value.code == "BAD_FILE"
+    for target in (tmp_path / "file" / "below", Path("/proc/millstream")):
+        with pytest.raises(EngineError, match="cannot copy to"):
+            back_up(home, target)
+    assert not (home / "inside").exists()
+    store.close()
+
+
 def test_a_place_without_a_metastore_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="no metastore"):
+    with pytest.raises(EngineError, match="no metastore in"):
         back_up(tmp_path / "nowhere", tmp_path / "copy")
+    with pytest.raises(EngineError, match=r"no metastore at sqlite:////nowhere\.db"):
+        back_up(tmp_path / "nowhere", tmp_path / "copy", "sqlite:////nowhere.db")
     with pytest.raises(EngineError, match="no backup"):
         restore(tmp_path / "nowhere", tmp_path / "copy")
     assert not (tmp_path / "nowhere").exists()
@@ -189,3 +222,85 @@ def test_a_backup_that_lacks_a_file_is_refused(store: Metastore, home: Path, tmp
     (tmp_path / "copy/buckets/purchases/b1").unlink()
     with pytest.raises(EngineError, match="lacks the file 'buckets/purchases/b1'"):
         restore(tmp_path / "copy", tmp_path / "again")
+
+
+def test_planned_batches_need_their_checkpoint(store: Metastore, home: Path, tmp_path: Path) -> None:
+    back_up(home, tmp_path / "new")
+    run(store, 0, max_time=10)
+    with pytest.raises(EngineError, match="the checkpoint of the stream 'purchases' is missing") as error:
+        back_up(home, tmp_path / "without")
+    assert (error.value.code, error.value.hint) == ("BAD_FILE", "restore an older backup")
+    checkpoint(home, 0, 0)
+    back_up(home, tmp_path / "copy")
+    store.close()
+    shutil.rmtree(tmp_path / "copy/checkpoints")
+    with pytest.raises(EngineError, match="the checkpoint of the stream 'purchases' is missing"):
+        restore(tmp_path / "copy", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+#  attempt 1   copies a1, which is damaged; then b1 has gone
+#  meanwhile   a1 is replaced by a whole file, b1 is forgotten
+#  attempt 2   copies a1 again
+def test_a_file_that_is_replaced_meanwhile_is_copied_again(
+    store: Metastore, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = (bucket_file("buckets/purchases/b1", 0, bucket(0)),)
+    run(store, 0, max_time=10, files=files, answers=(answer_file(put(home, "answers/a1", "torn!")),))
+    put(home, "answers/a2", "whole")
+    checkpoint(home, 0, 0)
+    copying = backup.copy_metastore
+
+    def mend_then_copy(source: str, target: str) -> object:
+        if (tmp_path / "copy/answers/a1").exists():
+            Home(str(home)).exchange("answers/a1", "answers/a2")
+            store.drop_files(["buckets/purchases/b1"])
+        return copying(source, target)
+
+    monkeypatch.setattr(backup, "copy_metastore", mend_then_copy)
+    back_up(home, tmp_path / "copy")
+    store.close()
+    assert (tmp_path / "copy/answers/a1").read_text() == "whole"
+
+
+def test_all_is_on_disk_before_the_metastore_has_its_name(
+    store: Metastore, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(store, 0, max_time=10, files=(bucket_file(put(home, "buckets/purchases/b1"), 0, bucket(0)),))
+    store.close()
+    checkpoint(home, 0, 0)
+    events: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def fsync(descriptor: int) -> None:
+        events.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    def renamed(source: str, target: str) -> None:
+        events.append(f"renamed {target}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", renamed)
+    copy = tmp_path / "new" / "copy"
+    back_up(home, copy)
+    assert events[:3] == [str(copy), str(copy.parent), str(tmp_path)]
+    place = events.index(f"renamed {copy}/metastore.db")
+    last = max(number for number, event in enumerate(events[:place]) if event.startswith("renamed "))
+    there = {str(path) for path in (copy, *copy.rglob("*"))} - {f"{copy}/metastore.db"}
+    assert there | {f"{copy}/metastore.db.draft"} == set(events[last + 1 : place])
+    assert events[place + 1 :] == [str(copy), str(copy.parent)]
+
+
+def test_every_crash_point_of_a_backup_is_registered(
+    store: Metastore, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(store, 0, max_time=10, files=(bucket_file("buckets/purchases/lost", 0, bucket(0)),))
+    monkeypatch.setattr(backup, "MOST_ATTEMPTS", 2)
+    observe(Switch("fire.done"))
+    try:
+        with pytest.raises(EngineError, match="has lost the file"):
+            back_up(home, tmp_path / "copy")
+    finally:
+        observe(None)
+    store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def test_damage_is_found(small: Small, home: Path, damage: object, kind: str) ->
     assert not report.good
     assert path in {finding.path for finding in report.findings}
     assert {finding.path for finding in report.findings} <= {path} | set(small.paths("answers"))
+
+
+def test_what_is_wrong_with_many_buckets_of_a_file_is_told_once(small: Small, home: Path) -> None:
+    path = small.paths("buckets")[0]
+    lose(home, path)
+    found = [finding for finding in check_home(str(home)).findings if finding.kind == "buckets"]
+    assert [finding.path for finding in found] == [path]
+    assert re.search(r"\(\d+ of them\)$", found[0].problem)
 
 
 def test_rows_that_only_answers_refer_to_are_checked(small: Small, home: Path) -> None:

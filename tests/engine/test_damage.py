@@ -244,8 +244,7 @@ def test_recipes_go_with_their_buckets(small: Small) -> None:
 def joined(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Small]:
-    monkeypatch.setattr(join_fire, "STEP", request.param)
-    monkeypatch.setattr(join_fire, "STEP_ROWS", request.param)
+    monkeypatch.setattr(join_fire, "PACE", join_fire.Pace(request.param, request.param))
     one = Small(home, tmp_path / "in", PURCHASES, COPIES)
     one.create("pairs", pairs())
     for number in range(2):

@@ -309,6 +309,7 @@ def test_a_join_of_too_many_pairs_fails_alone_with_its_reason(live: Live, plain:
     live.feed(range(36_000, 36_015), range(36_000, 36_015))
     failed = live.engine.query("theta").status()
     assert failed.state == "failed"
+    assert (failed.reason or "").startswith("LIMIT_EXCEEDED: ")
     assert "combinations of values, more than the limit of 50000000" in (failed.reason or "")
     assert live.engine.query("totals").status().state == "running"
     live.feed(range(36_015, 36_035), range(36_015, 36_035))

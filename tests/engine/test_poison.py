@@ -176,9 +176,18 @@ def test_expressions_that_take_too_much_memory_or_time_stop_their_queries(
     engine.create_query(REVENUE, id="good")
     drop_file(folder, "a", purchases(0, 20_000))
     engine.await_idle()
-    assert reason(engine, "large") == "LIMIT_EXCEEDED: expressions need more than 64 MB of memory"
-    assert reason(engine, "large-rows") == "LIMIT_EXCEEDED: expressions need more than 64 MB of memory"
-    assert reason(engine, "slow") == "LIMIT_EXCEEDED: expressions took more than 1 seconds of processor time"
+    assert (
+        reason(engine, "large")
+        == "LIMIT_EXCEEDED: expressions need more than 64 MB of memory, the setting evaluation_memory"
+    )
+    assert (
+        reason(engine, "large-rows")
+        == "LIMIT_EXCEEDED: expressions need more than 64 MB of memory, the setting evaluation_memory"
+    )
+    assert (
+        reason(engine, "slow")
+        == "LIMIT_EXCEEDED: expressions took more than 1 seconds of processor time, the setting evaluation_time"
+    )
     assert totals(engine, "good") == expected(0, 1999)
     assert [q.id for q in engine.queries(state="running")] == ["good"]
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream import Engine, ParquetFiles
+from millstream.engine import engine as engine_module
+from millstream.engine.status import StreamStatus
+from millstream.errors import SourceError
 from millstream.model.plan import BatchResult
-from millstream.runtime.spark import Spark
+from millstream.runtime.spark import QUICK_TRIES, Spark
 from millstream.runtime.worker import IngestTask
 
 from .inputs import SCHEMA, drop_file, purchases
+from .test_disk_faults import wait_until
 from .test_engine import REVENUE, expected, totals
 
 if TYPE_CHECKING:
@@ -113,26 +118,91 @@ def test_a_batch_that_fails_is_repeated_as_the_same_batch(
         assert engine.stream("purchases").rows == 25
 
 
-def test_a_stream_that_keeps_failing_stops_with_its_reason(
+def test_a_stream_that_keeps_failing_says_why_and_goes_on_when_it_can(
     spark: SparkSession, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("millstream.runtime.disk.LONGEST_WAIT", 0.5)
     folder = tmp_path / "in"
     folder.mkdir()
+    tries: list[int] = []
+    known = Spark.ingest
 
     def fail(self: Spark, task: IngestTask, splits: object) -> BatchResult:
-        raise OSError("the disk is gone")
+        tries.append(task.batch)
+        raise OSError("the network is gone")
 
-    monkeypatch.setattr(Spark, "ingest", fail)
-    with Engine(home=home, spark=spark) as engine:
+    with monkeypatch.context() as broken, Engine(home=home, spark=spark) as engine:
+        broken.setattr(Spark, "ingest", fail)
         engine.create_stream("purchases", ParquetFiles(str(folder), schema=SCHEMA), time="time")
+        query = engine.create_query(REVENUE)
         drop_file(folder, "a", purchases(0, 25))
-        deadline = time.monotonic() + 120
-        while engine.stream("purchases").error is None and time.monotonic() < deadline:
-            time.sleep(0.1)
-        status = engine.stream("purchases")
-        assert status.state == "stopped"
-        assert "the disk is gone" in (status.error or "")
-        assert engine.create_query(REVENUE).id, "queries can still be made"
+        wait_until(lambda: len(tries) > 2 * QUICK_TRIES)
+        seen: list[StreamStatus] = []
+        wait_until(lambda: (seen.append(engine.stream("purchases")), seen[-1].error is not None)[1])
+        assert seen[-1].state == "retrying"
+        assert "the network is gone" in (seen[-1].error or "")
+        assert engine.create_query(REVENUE, id="second").id, "queries can still be made"
+        broken.setattr(Spark, "ingest", known)
+        wait_until(lambda: engine.stream("purchases").batches == 1)
+        engine.await_idle()
+        assert engine.stream("purchases").state == "running"
+        assert engine.stream("purchases").error is None
+        assert totals(engine, query.id) == expected(0, 2)
+
+
+def test_a_stream_whose_directory_is_away_holds_up_nobody(
+    spark: SparkSession, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.runtime.disk.LONGEST_WAIT", 0.5)
+    folders = {name: tmp_path / name for name in ("purchases", "returns")}
+    missing = ParquetFiles(str(tmp_path / "nowhere"), schema=SCHEMA)
+    with Engine(home=home, spark=spark) as engine:
+        with pytest.raises(SourceError, match="does not exist"):
+            engine.create_stream("lost", missing, time="time")
+        assert engine.streams() == [], "a stream that could not start is not there"
+        for name, folder in folders.items():
+            drop_file(folder, "a", purchases(0, 25))
+            engine.create_stream(name, ParquetFiles(str(folder), schema=SCHEMA), time="time")
+        engine.await_idle()
+    folders["returns"].rename(tmp_path / "away")
+    with Engine(home=home, spark=spark) as engine:
+        query = engine.create_query(REVENUE)
+        drop_file(folders["purchases"], "b", purchases(25, 25))
+        wait_until(lambda: engine.stream("purchases").batches == 2)
+        wait_until(lambda: bool(totals(engine, query.id)))
+        assert totals(engine, query.id) == expected(2, 4, seen_from=25)
+        status = engine.stream("returns")
+        assert status.state == "retrying"
+        assert "does not exist" in (status.error or "")
+        (tmp_path / "away").rename(folders["returns"])
+        drop_file(folders["returns"], "b", purchases(25, 25))
+        wait_until(lambda: engine.stream("returns").rows == 50)
+        assert engine.stream("returns").rows == 50
+
+
+def test_what_fails_in_a_fire_keeps_no_other_work_of_the_engine_back(
+    spark: SparkSession, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tidying is what makes room on a full disk."""
+    monkeypatch.setattr(engine_module, "HOUSEKEEPING_INTERVAL", 0.0)
+    with Engine(home=home, spark=spark) as engine:
+        done: list[str] = []
+
+        def fail() -> None:
+            done.append("fire")
+            raise OSError("no space left")
+
+        monkeypatch.setattr(engine, "_fire_once", fail)
+        monkeypatch.setattr(engine, "_follow", lambda: done.append("follow"))
+        monkeypatch.setattr(engine, "_tidy", lambda: done.append("tidy"))
+        # The loop has taken hold of its steps: a second one runs with these.
+        loop = threading.Thread(target=engine._fire_loop, daemon=True)
+        loop.start()
+        wait_until(lambda: done.count("tidy") > 1)
+        assert {"fire", "follow", "tidy"} <= set(done)
+        told: list[str | None] = []
+        wait_until(lambda: (told.append(engine.status().error), told[-1] is not None)[1])
+        assert told[-1] == "OSError: no space left"
 
 
 def test_a_replay_of_a_batch_with_other_files_stops_the_stream(spark: SparkSession, home: Path, tmp_path: Path) -> None:

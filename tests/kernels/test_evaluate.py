@@ -158,6 +158,23 @@ def test_failures_are_counted_where_spark_would_fail(
     assert counts(evaluator, expression) == expected
 
 
+def test_a_text_that_would_be_too_long_fails_and_is_never_cut(evaluator: Evaluator) -> None:
+    """Of N = 1, 2147483647, NULL, 0."""
+    ten = Literal("abcdefghij", STRING)
+    repeated = call("StringRepeat", ten, N)
+    assert values(evaluator, repeated) == ["abcdefghij", None, None, ""]
+    assert counts(evaluator, repeated) == [0, 1, 0, 0]
+    longest = call("Length", call("StringRepeat", ten, Literal(1_000_000, INTEGER)))
+    assert values(evaluator, longest) == [10_000_000] * 4
+    assert values(evaluator, call("StringRepeat", Literal("", STRING), N)) == ["", "", None, ""]
+    for op in ("StringLPad", "StringRPad"):
+        padded = call(op, ten, N, Literal("y", STRING))
+        assert values(evaluator, padded) == ["a", None, None, ""]
+        assert counts(evaluator, padded) == [0, 1, 0, 0]
+        assert counts(evaluator, call(op, ten, Literal(12, INTEGER), Literal("y", STRING))) is None
+        assert counts(evaluator, call(op, ten, Literal(10_000_001, INTEGER), Literal("y", STRING))) == [1, 1, 1, 1]
+
+
 def test_values_and_failures_come_together(evaluator: Evaluator) -> None:
     column, added = evaluator.evaluate_counted(TABLE, [N, call("Add", N, ONE)])
     assert column.failures is None

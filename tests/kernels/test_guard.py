@@ -19,7 +19,7 @@ from millstream.model.types import INTEGER, LONG, STRING
 
 NAME = Column("name", STRING)
 PRICE = Column("price", LONG)
-MEMORY = "LIMIT_EXCEEDED: expressions need more than 48 MB of memory"
+MEMORY = "LIMIT_EXCEEDED: expressions need more than 48 MB of memory, the setting evaluation_memory"
 
 
 def repeated(times: int) -> Expression:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.engine.disks import read_only, small_disk
 
+from millstream import Engine
 from millstream.catalog.metastore import Metastore
 from millstream.errors import DamagedFile, EngineError
 from millstream.kernels.checksum import PAGE, checksum, checksum_of
@@ -78,6 +79,21 @@ def test_a_second_engine_is_refused_with_the_name_of_the_first(tmp_path: Path) -
     assert f"{os.uname().nodename} process {os.getpid()} since 20" in (raised.value.detail or "")
     lock.release()
     Lock(home).release()
+
+
+def test_a_second_engine_is_refused_before_it_starts_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*arguments: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("millstream.engine.engine.Spark", start)
+    lock = Lock(Home(str(tmp_path)))
+    with pytest.raises(EngineError) as raised:
+        Engine(home=tmp_path)
+    assert raised.value.code == "HOME_IN_USE"
+    lock.release()
+    with pytest.raises(AssertionError, match="Spark was started"):
+        Engine(home=tmp_path)
+    Lock(Home(str(tmp_path))).release()
 
 
 def test_without_locks_the_fence_stops_the_older_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

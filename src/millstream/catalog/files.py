@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Table, bindparam, delete, func, insert, select, update
 
 from millstream.catalog import tables as t
 from millstream.catalog.database import Transaction
@@ -188,20 +188,25 @@ def answer_bounds(tx: Transaction) -> tuple[int, int]:
 def expire_answers(tx: Transaction, before_seq: int | None, before_time: int | None) -> list[str]:
     """Forget answers with a lower number or committed earlier; for removal, their paths and those of the bucket files
     that were kept for them alone."""
-    old: list[ColumnElement[bool]] = []
-    if before_seq is not None:
-        old.append(_a.seq < before_seq)
-    if before_time is not None:
-        old.append(_a.committed_at < before_time)
-    if not old:
-        return []
-    paths = list(tx.connection.execute(select(_a.path).where(or_(*old)).order_by(_a.seq)).scalars())
-    mine = _r.seq.in_(select(_a.seq).where(or_(*old)))
+    first = max(before_seq or 0, 0 if before_time is None else _first_kept(tx, before_time))
+    paths = list(tx.connection.execute(select(_a.path).where(_a.seq < first).order_by(_a.seq)).scalars())
+    mine = _r.seq < first
     let_go = list(tx.connection.execute(select(_r.path).where(mine).distinct().order_by(_r.path)).scalars())
     if let_go:
         tx.connection.execute(delete(t.answer_refs).where(mine))
-    tx.connection.execute(delete(t.answers).where(or_(*old)))
+    tx.connection.execute(delete(t.answers).where(_a.seq < first))
     return paths + _forget_buckets(tx, _without_buckets(tx, let_go))
+
+
+def _first_kept(tx: Transaction, before: int) -> int:
+    """The number that answers committed before a time end at. Clocks are set back: an answer goes only together with
+    all before it, and one whose time has not come yet is as old as the next."""
+    young = _a.committed_at.between(before, tx.now)
+    last_old: int | None = tx.connection.execute(select(func.max(_a.seq)).where(_a.committed_at < before)).scalar()
+    first_young: int | None = tx.connection.execute(select(func.min(_a.seq)).where(young)).scalar()
+    if last_old is None:
+        return 0
+    return last_old + 1 if first_young is None else min(last_old + 1, first_young)
 
 
 def _without_buckets(tx: Transaction, paths: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from sqlalchemy import bindparam, or_, select, update
+from sqlalchemy import bindparam, case, or_, select, update
 
 from millstream.catalog import tables as t
 from millstream.catalog.database import Transaction
@@ -32,6 +32,16 @@ _END_DELETING = (
     .where(_q.stream == bindparam("at_stream"), _q.state == DELETING, _q.closes_at.is_not(None))
     .where(or_(_q.windowed.is_(False), _q.fired_to >= _q.closes_at))
     .values(state=DELETED, ended_at=bindparam("now"))
+)
+# Whoever deleted a query was told so: it does not come back as failed.
+_STOP = (
+    update(t.queries)
+    .where(_q.id == bindparam("at_id"), _q.state.in_(LIVE))
+    .values(
+        state=case((_q.state == DELETING, DELETED), else_=FAILED),
+        reason=bindparam("why"),
+        ended_at=bindparam("now"),
+    )
 )
 _WATERMARKS = select(t.streams.c.watermark).where(t.streams.c.name.in_(bindparam("names", expanding=True)))
 _FRONTIERS = select(_q.id, _q.group_name, _q.fired_to, _q.partial_until, _q.closes_at).where(
@@ -64,9 +74,13 @@ def stop_broken(tx: Transaction, broken: Mapping[str, str]) -> None:
     """Stop queries that cannot be evaluated; each keeps its first reason, and its answers so far. A leg that cannot
     stops its join."""
     for member, reason in broken.items():
-        values = {"state": FAILED, "reason": reason, "ended_at": tx.now}
-        live = (_q.id == query_of_member(member), _q.state.in_(LIVE))
-        tx.connection.execute(update(t.queries).where(*live).values(**values))
+        stop(tx, query_of_member(member), reason)
+
+
+def stop(tx: Transaction, query: str, reason: str) -> bool:
+    """Stop a query for good; False if it is gone, or was stopped before."""
+    found = tx.connection.execute(_STOP, {"at_id": query, "why": reason, "now": tx.now})
+    return found.rowcount > 0
 
 
 def end_deleting(tx: Transaction, stream: str) -> None:

@@ -18,8 +18,6 @@ from millstream.catalog.database import Database, look_into, take_over
 from millstream.catalog.outage import DEFAULT_LIMIT, Outage, every_method_repeats
 from millstream.catalog.records import (
     END_OF_TIME,
-    FAILED,
-    LIVE,
     START_OF_TIME,
     AnswerRecord,
     Change,
@@ -40,7 +38,7 @@ from millstream.catalog.records import (
     joined_stream,
     streams_of,
 )
-from millstream.errors import CatalogError
+from millstream.errors import CatalogError, MillstreamError
 from millstream.model import codec
 from millstream.model.legs import leg_member, query_of_member
 from millstream.model.plan import BatchResult, BucketFile, IngestPlan, Recipe
@@ -186,11 +184,20 @@ class Metastore:
 
     def expire_versions(self, stream: str) -> list[str]:
         """Forget group versions that nothing needs; the paths to remove, once running fires have ended. Thousands of
-        creates leave thousands of them: they go in steps, between which others can write."""
+        creates leave thousands of them: they go in steps, between which others can write. After a step that fails,
+        the paths of those before it are given; the next call begins with it."""
         old = self.old_versions(stream)
+        gone: list[str] = []
         for first in range(0, len(old), FORGOTTEN_AT_ONCE):
-            self.forget_versions(stream, old[first : first + FORGOTTEN_AT_ONCE])
-        return [path for _, _, path in old if path]
+            step = old[first : first + FORGOTTEN_AT_ONCE]
+            try:
+                self.forget_versions(stream, step)
+            except MillstreamError:
+                if not gone:
+                    raise
+                break
+            gone += [path for _, _, path in step if path]
+        return gone
 
     def old_versions(self, stream: str) -> list[tuple[str, int, str]]:
         """Group, version and path of group versions that nothing needs."""
@@ -224,17 +231,16 @@ class Metastore:
             return reading.queries(tx, self._definitions, states, owner, stream)
 
     def set_failed(self, query_id: str, reason: str) -> None:
-        """Stop a query for good, or a join by the name of one of its legs. It keeps its first reason; one that is gone
-        already stays as it is."""
+        """Stop a query for good, or a join by the name of one of its legs. It keeps its first reason; one that was
+        deleted is gone with it, one that is gone already stays as it is."""
         query_id = query_of_member(query_id)
         with self._database.write("set_failed") as tx:
-            values = {"state": FAILED, "reason": reason, "ended_at": tx.now}
-            live = (t.queries.c.id == query_id, t.queries.c.state.in_(LIVE))
-            if not tx.connection.execute(update(t.queries).where(*live).values(**values)).rowcount:
+            if not frontier.stop(tx, query_id, reason):
                 reading.query(tx, self._definitions, query_id)
 
     def expire_history(self, before: int) -> list[str]:
-        """Forget queries that ended and epochs sealed before a time; gives the ids of the queries."""
+        """Forget queries that ended and epochs sealed before a time; gives the ids of the queries. Those stay that
+        answers or buckets may still know by their id."""
         with self._database.write("expire_history") as tx:
             ids = reading.expire_history(tx, before)
         self._definitions.forget(ids)
@@ -410,8 +416,8 @@ class Metastore:
             return files.answer_bounds(tx)
 
     def expire_answers(self, *, before_seq: int | None = None, before_time: int | None = None) -> list[str]:
-        """Forget answer files with a lower number, or committed before a time; the paths to remove, with those of
-        bucket files that were kept for these answers alone."""
+        """Forget answer files with a lower number, or committed before a time, oldest first; the paths to remove, with
+        those of bucket files that were kept for these answers alone."""
         with self._database.write("expire_answers") as tx:
             return files.expire_answers(tx, before_seq, before_time)
 

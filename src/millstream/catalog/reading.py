@@ -8,14 +8,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, bindparam, delete, or_, select, tuple_
+from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, delete, func, or_, select, tuple_
 
 from millstream.catalog import tables as t
 from millstream.catalog.batches import stream_row
 from millstream.catalog.database import Transaction
 from millstream.catalog.files import referred
 from millstream.catalog.legs import forget_legs, legs_of_queries
-from millstream.catalog.records import DELETED, GroupVersionRef, LegRecord, QueryRecord, is_joined
+from millstream.catalog.records import (
+    DELETED,
+    START_OF_TIME,
+    GroupVersionRef,
+    LegRecord,
+    QueryRecord,
+    is_joined,
+)
 from millstream.catalog.statements import chunks
 from millstream.errors import CatalogError
 from millstream.model import codec
@@ -29,6 +36,7 @@ _COLUMN_OF = {"group": "group_name"}
 
 _q = t.queries.c
 _v = t.group_versions.c
+_l = t.legs.c
 
 # The columns of a record, by position: to look up twenty names a thousand times takes longer than the reading.
 _NAMES = [field.name for field in fields(QueryRecord)]
@@ -168,13 +176,34 @@ def _used_versions(tx: Transaction, stream: str) -> set[tuple[str, int]]:
     return {(bucket[0], bucket[1]) for text in texts for bucket in json.loads(text)}
 
 
+def _seen(stream: ColumnElement[str], first: ColumnElement[int], last: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether there are buckets of a stream's batches from the first to the last, or a batch runs that makes some."""
+    b, s = t.bucket_files.c, t.streams.c
+    made = select(b.path).where(b.stream == stream, b.batch.between(first, last)).exists()
+    return or_(made, select(s.name).where(s.name == stream, s.committed < last).exists())
+
+
+def _oldest_answers(tx: Transaction) -> dict[str, int]:
+    """When the oldest answer of each stream was committed. One whose time has not come yet, since the clock was set
+    back, may be of any time."""
+    a = t.answers.c
+    times = select(a.stream, func.min(a.committed_at), func.max(a.committed_at)).group_by(a.stream)
+    found = tx.connection.execute(times)
+    return {stream: START_OF_TIME if newest > tx.now else oldest for stream, oldest, newest in found}
+
+
 def expire_history(tx: Transaction, before: int) -> list[str]:
     """Forget queries that were gone, and epochs that were sealed, before a time; gives the ids forgotten.
 
-    Epochs of queries that are kept stay, so that every query's epoch can be looked up.
+    Buckets and answers know queries by their ids alone, so an id is not free for another query as long as there may be
+    some of this one. Epochs of queries that are kept stay, so that every query's epoch can be looked up.
     """
+    leg_seen = select(_l.query).where(_l.query == _q.id, _seen(_l.stream, _l.first_batch, _l.last_batch)).exists()
     old = (_q.state == DELETED, _q.ended_at < before)
-    ids = list(tx.connection.execute(select(_q.id).where(*old)).scalars())
+    unseen = (~_seen(_q.stream, _q.first_batch, _q.last_batch), ~leg_seen)
+    rows = tx.connection.execute(select(_q.id, _q.stream, _q.ended_at).where(*old, *unseen)).all()
+    oldest = _oldest_answers(tx)
+    ids = [row.id for row in rows if row.stream not in oldest or row.ended_at < oldest[row.stream]]
     for part in chunks(ids):
         tx.connection.execute(delete(t.definitions).where(t.definitions.c.id.in_(part)))
         tx.connection.execute(delete(t.queries).where(_q.id.in_(part)))

@@ -75,7 +75,7 @@ class AnswerLog:
         at = parse_cursor(cursor)
         oldest, newest = self._metastore.answer_bounds()
         if cursor is not None:
-            _check_kept(at.seq + (1 if at.answers else 0), oldest)
+            _check_bounds(at, oldest, newest)
         found: list[Answer] = []
         rows, most = 0, most or PAGE_ROWS
         for unit in self._units(record.stream, at.seq):
@@ -218,11 +218,16 @@ class AnswerLog:
         self._expansions.close()
 
 
-def _check_kept(needed: int, oldest: int) -> None:
-    """A reader that comes back too late is told so, instead of missing answers without a word."""
-    if needed < oldest:
+def _check_bounds(at: Cursor, oldest: int, newest: int) -> None:
+    """A reader that comes back too late, or has read more than there is, is told so, instead of missing answers without
+    a word."""
+    if at.seq + (1 if at.answers else 0) < oldest:
         hint = "read from the beginning of what is kept, without a cursor; answer_retention says how long that is"
         raise CatalogError("BAD_CURSOR", "answers after this cursor are no longer kept", hint=hint)
+    if at.seq + (1 if at.answers or at.rows else 0) > newest + 1:
+        detail = f"the newest answer file has the number {newest}"
+        hint = f"after the restore of a backup, go on with a cursor of its time or {END}, or read without one"
+        raise CatalogError("BAD_CURSOR", f"the cursor '{at}' is beyond the newest answer", detail=detail, hint=hint)
 
 
 def _answer(record: QueryRecord, r: Range, table: pa.Table, cursor: Cursor, rows: int, offset: int = 0) -> Answer:

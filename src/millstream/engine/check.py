@@ -7,8 +7,9 @@ check looks is not reported, since the metastore is asked again about everything
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from millstream.catalog.metastore import Metastore
@@ -55,6 +56,7 @@ class CheckReport:
 def check_home(root: str, metastore_url: str | None = None) -> CheckReport:
     """Verify every checksum of a home, and that files and metastore agree."""
     home = Home(root)
+    home.check_whole()
     if metastore_url is None and not os.path.isfile(home.path("metastore.db")):
         hint = "give the home of an engine, and its metastore_url if that is not inside the home"
         raise EngineError("BAD_HOME", f"there is no metastore in {root}", hint=hint)
@@ -84,7 +86,7 @@ class _Check:
         for name in (*(s.stream.name for s in self._metastore.streams()), *self._metastore.joined_names()):
             self._answers(name)
         named = self._metastore.referenced_files()
-        self._report.findings = [f for f in self._report.findings if f.path in named or f.kind == "metastore"]
+        self._report.findings = _once(f for f in self._report.findings if f.path in named or f.kind == "metastore")
         self._report.unnamed = sum(path not in named for path in files)
         return self._report
 
@@ -147,6 +149,14 @@ class _Check:
             # Files of versions that made no checksums show their damage when they are decoded. Arrow's errors are
             # among these.
             self._report.findings.append(Finding(kind, path, f"cannot be decoded: {error}"))
+
+
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """What is wrong with many parts of one file, told once."""
+    return [
+        finding if number == 1 else replace(finding, problem=f"{finding.problem} ({number} of them)")
+        for finding, number in Counter(findings).items()
+    ]
 
 
 def _references(file: BucketFile) -> Iterator[tuple[tuple[str, int], BucketRef]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from millstream.catalog.metastore import Metastore
 from millstream.catalog.outage import DEFAULT_LIMIT
+from millstream.catalog.records import FAILED
 from millstream.config import Limits
 from millstream.crashpoints import crash_point
 from millstream.engine.answers import AnswerLog
@@ -37,7 +38,8 @@ def wall_clock() -> int:
 
 
 class Core:
-    """Everything but threads. ``on_commit`` is called after a micro-batch is committed."""
+    """Everything but threads. ``on_commit`` is called after a micro-batch is committed; ``lock`` is that of the home,
+    where the caller has it already."""
 
     def __init__(
         self,
@@ -48,11 +50,12 @@ class Core:
         clock: Callable[[], int] = wall_clock,
         metastore_wait: float = DEFAULT_LIMIT,
         limits: Limits | None = None,
+        lock: Lock | None = None,
     ) -> None:
         home.create()
         self.home = home
         self.spark = spark
-        self._lock = Lock(home)
+        self._lock = lock or Lock(home)
         try:
             with faults_told(home.root):
                 url = metastore_url or home.metastore_url()
@@ -151,22 +154,31 @@ class Core:
 
     def tidy(self, retention: int, dead_letters: int) -> None:
         """Forget answers, queries that are gone and dead letters that are older than their retention (microseconds),
-        and group versions that nothing needs."""
+        and group versions that nothing needs; take failed queries that still run out of their groups."""
         before = self._clock() - retention
-        removed = self.metastore.expire_answers(before_time=before)
-        self.registry.forget_queries(self.metastore.expire_history(before))
+        self._remove_forgotten(self.metastore.expire_answers(before_time=before))
         for name, pipeline in self.pipelines.items():
-            removed += self._old_dead_letters(name, self._clock() - dead_letters)
+            self._remove_forgotten(self._old_dead_letters(name, self._clock() - dead_letters))
             with pipeline.firing:
                 # Queries that were deleted leave buckets behind that no fire comes by to forget.
                 self.firing.clean_up(pipeline)
                 versions = self.metastore.expire_versions(name)
                 self.registry.forget(versions)
-                removed += versions
+                self._remove_forgotten(versions)
+        # After the buckets, which keep the ids of queries from being used again.
+        self.registry.forget_queries(self.metastore.expire_history(before))
         self.metastore.expire_recipes()
-        crash_point("tidy.forgotten")
-        self.home.remove(removed)
+        self._remove_failed()
         crash_point("tidy.done")
+
+    def _remove_forgotten(self, paths: Sequence[str]) -> None:
+        """At once: nobody names these files any more, so what fails later must not keep them."""
+        crash_point("tidy.forgotten")
+        self.home.remove(paths)
+
+    def _remove_failed(self) -> None:
+        """Take failed queries out of their groups that could not be when they failed: that writes files."""
+        self.registry.remove([record.id for record in self.metastore.queries((FAILED,))])
 
     def _old_dead_letters(self, stream: str, before: int) -> list[str]:
         paths = [path for _, path in self.metastore.dead_letters(stream)]

@@ -47,7 +47,7 @@ from millstream.model.query import LogicalQuery
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
 from millstream.runtime.disk import disk_fault, faults_told
-from millstream.runtime.home import Home
+from millstream.runtime.home import Home, Lock
 from millstream.runtime.spark import Running, Spark
 from millstream.sources.source import Source, source_from
 from millstream.version import VERSION
@@ -92,19 +92,27 @@ class Engine:
         self._fire_error: str | None = None
         self._lost: EngineError | None = None
         self._lock = threading.RLock()
-        # Before Spark is started, which takes seconds.
-        Home(str(self.home)).create()
-        self._spark = Spark(spark, self.settings.parallelism)
+        # Before Spark is started, which takes seconds: a home that cannot be used is refused at once.
+        place = Home(str(self.home))
+        place.create()
+        lock = Lock(place)
+        try:
+            self._spark = Spark(spark, self.settings.parallelism)
+        except BaseException:
+            lock.release()
+            raise
         try:
             self._core = Core(
-                Home(str(self.home)),
+                place,
                 self._spark,
                 self.settings.metastore_url,
                 self._committed,
                 metastore_wait=self.settings.metastore_wait / 1e6,
                 limits=self.settings.limits,
+                lock=lock,
             )
         except BaseException:
+            lock.release()
             self._spark.stop()
             raise
         self._core.front_end.learn_ahead()
@@ -143,7 +151,10 @@ class Engine:
             if name in self._core.pipelines and name not in self._running and not found.columnar:
                 pipeline = self._core.pipelines[name]
             else:
-                pipeline = self._core.add_stream(self._stream(name, found, time, lateness, max_skew, idle_timeout))
+                stream = self._stream(name, found, time, lateness, max_skew, idle_timeout)
+                # What is wrong with a source is told before there is a stream that needs it.
+                found.dataframe(self._spark.session)
+                pipeline = self._core.add_stream(stream)
             self._start(pipeline, found)
         if self._warming is not None:
             self._warming.join(WARM_UP_WAIT)
@@ -201,8 +212,8 @@ class Engine:
         running = self._running.get(stream.name)
         error = running.error if running else None
         word = "waiting for its DataFrame" if running is None else "stopped" if error else "running"
-        if running is not None and running.fault is not None:
-            word, error = "retrying", running.fault
+        if running is not None and running.retrying:
+            word = "retrying"
         return StreamStatus(
             name=stream.name,
             fields=tuple((f.name, str(f.type)) for f in stream.fields),
@@ -470,32 +481,56 @@ class Engine:
                 self._commits.set()
 
     def _fire_loop(self) -> None:
-        tidied = checked = time.monotonic()
+        steps = (
+            self._keep_alive,
+            self._fire_once,
+            self._follow,
+            _every(LIMITS_INTERVAL, self._core.enforce_limits),
+            _every(HOUSEKEEPING_INTERVAL, self._tidy),
+            self._known.refresh,
+        )
         while not self._stopping.is_set():
             self._commits.wait(LOOK_INTERVAL)
             self._commits.clear()
             if self._notice_loss():
                 return
-            try:
-                for running in list(self._running.values()):
-                    running.keep_alive()
-                with waiting(None):
-                    self._fire_once()
-                    self._follow()
-                    if time.monotonic() - checked > LIMITS_INTERVAL:
-                        self._core.enforce_limits()
-                        checked = time.monotonic()
-                    if time.monotonic() - tidied > HOUSEKEEPING_INTERVAL:
-                        self._core.tidy(self.settings.answer_retention, self.settings.dead_letter_retention)
-                        tidied = time.monotonic()
-                self._known.refresh()
-                self._fire_error = None
-            except Exception as error:
-                if self._notice_loss(error):
-                    return
-                fault = disk_fault(error, str(self.home))
-                self._fire_error = fault.message if fault else f"{type(error).__name__}: {error}"
+            errors = []
+            for step in steps:
+                # A step that fails holds up no other: fires that find no space must not keep tidying from making some.
+                try:
+                    with waiting(None):
+                        step()
+                except Exception as error:
+                    if self._notice_loss(error):
+                        return
+                    errors.append(error)
+            self._fire_error = self._told(errors[0]) if errors else None
+            if errors:
                 self._stopping.wait(LOOK_INTERVAL)
+
+    def _told(self, error: Exception) -> str:
+        fault = disk_fault(error, str(self.home))
+        return fault.message if fault else f"{type(error).__name__}: {error}"
+
+    def _keep_alive(self) -> None:
+        for running in list(self._running.values()):
+            running.keep_alive()
+
+    def _tidy(self) -> None:
+        self._core.tidy(self.settings.answer_retention, self.settings.dead_letter_retention)
+
+
+def _every(seconds: float, step: Callable[[], None]) -> Callable[[], None]:
+    """A step that is due so often; one that has failed is due at once."""
+    last = time.monotonic()
+
+    def run() -> None:
+        nonlocal last
+        if time.monotonic() - last > seconds:
+            step()
+            last = time.monotonic()
+
+    return run
 
 
 def _check_id(id: str) -> None:

@@ -18,13 +18,14 @@ from millstream.catalog.records import Frontier
 from millstream.config import Limits
 from millstream.crashpoints import crash_point
 from millstream.engine.buckets import Stored
-from millstream.engine.isolation import FireFailed, fire_by_halves
+from millstream.engine.isolation import FireFailed, fire_by_halves, gate
 from millstream.engine.leftovers import no_leftovers_of_fire
 from millstream.engine.owners import over_in_fire
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import Registry
 from millstream.model.plan import Damage, FireResult
 from millstream.model.query import WindowSpec
+from millstream.model.types import TIMESTAMP
 from millstream.runtime.damage import Lost
 from millstream.runtime.faults import may_be_a_query, reason_of
 from millstream.runtime.fire import BucketRef, DueQuery, FireItem, FireTask
@@ -143,8 +144,16 @@ class Firing:
             self._metastore.set_failed(query, f"QUARANTINED: its windows cannot be fired: {error}")
             self._registry.remove([query])
 
-        fire_by_halves(list(due.moves), lambda queries: damaged.extend(fire(due.only(queries))), stop)
+        with gate.shared():
+            fire_by_halves(list(due.moves), lambda some: damaged.extend(fire(due.only(some))), stop, self._control)
         return damaged
+
+    def _control(self) -> None:
+        """A fire of nothing, by as many tasks as others have; if it fails too, the workers are at fault."""
+        try:
+            self.run([FireTask(self.home, "", TIMESTAMP, (), self.limits)] * self.parallelism)
+        except FireFailed as error:
+            raise FireFailed(f"{error}, also without any query") from error
 
     def mend(self, damaged: Sequence[Damage]) -> None:
         """Have damaged files mended, or declared lost: then the queries that wait for them fire."""

@@ -1,14 +1,17 @@
-"""A fire that fails, repeated by halves until the query that makes it fail is alone. Pure but for what it is handed.
+"""Finding out who is at fault: fires by halves, and runs that may end the process, one at a time.
 
     all ── fails ──► half ── passes: published
-                     half ── fails ──► quarter …           ──► one query, twice: it is stopped
+                     half ── fails ──► quarter …   ──► one query, twice ──► a fire of nothing passes: it is stopped
+                                                                                              fails: nobody is
 
 Fires commit by query, so each part that passes is published for good, and nothing has to be remembered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 # A query that is alone may fail for a reason that is gone the next moment.
 ATTEMPTS_ALONE = 2
@@ -21,8 +24,14 @@ class FireFailed(Exception):
     """A fire's job failed for a reason that may be one of its queries."""
 
 
-def fire_by_halves(queries: Sequence[str], fire: FireSome, stop: Callable[[str, FireFailed], None]) -> None:
-    """Fire these queries, and stop those that fail alone; other errors than ``FireFailed`` go to the caller.
+def fire_by_halves(
+    queries: Sequence[str],
+    fire: FireSome,
+    stop: Callable[[str, FireFailed], None],
+    control: Callable[[], None] = lambda: None,
+) -> None:
+    """Fire these queries, and stop those that fail alone while ``control``, which has no query in it, passes. What that
+    raises goes to the caller, as other errors than ``FireFailed`` do: the workers are at fault, and nobody is blamed.
 
     >>> def fire(some):
     ...     if "bad" in some: raise FireFailed("poison")
@@ -40,8 +49,56 @@ def fire_by_halves(queries: Sequence[str], fire: FireSome, stop: Callable[[str, 
             if len(queries) > 1:
                 break
             if attempt == ATTEMPTS_ALONE:
+                control()
                 stop(queries[0], error)
                 return
     half = len(queries) // 2
     for part in (queries[:half], queries[half:]):
-        fire_by_halves(part, fire, stop)
+        fire_by_halves(part, fire, stop, control)
+
+
+class Gate:
+    """Lets jobs through side by side, and a run that has ended the process before alone: if the process dies again, it
+    was that run."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._alone = 0
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Waits for whoever is, or wants to be, alone."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._alone == 0)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            self._leave()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._changed:
+            self._alone += 1
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: self._inside == 0)
+                self._inside += 1
+            try:
+                yield
+            finally:
+                self._leave()
+        finally:
+            with self._changed:
+                self._alone -= 1
+                self._changed.notify_all()
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+
+# One for all engines of the process: whatever ends it ends them all.
+gate = Gate()

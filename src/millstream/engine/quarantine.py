@@ -5,14 +5,20 @@
 
 A trial is in the metastore before it runs, with the group versions made for it. Who was left out is stopped by the
 transaction that commits the batch, never before.
+
+A query may also end the JVM or this process, and nobody is left to see it. So a batch that is repeated after a restart
+is written down before it runs; what has no outcome when an engine starts that follows no orderly stop, has ended the
+one before. Batches in which several have ended are tried alone, while no other batch and no fire runs.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from millstream.catalog.metastore import Metastore, QueryRecord, Trial
+from millstream.engine.isolation import gate
 from millstream.engine.mending import Ingest
 from millstream.engine.registry import Registry
 from millstream.engine.suspects import MOST_TRIALS, Queries, Verdict, next_trial
@@ -20,6 +26,14 @@ from millstream.model.plan import BatchResult, IngestPlan
 from millstream.runtime.faults import may_be_a_query, reason_of
 from millstream.runtime.home import Home
 from millstream.runtime.worker import IngestTask
+
+# The outcome of a run or trial that an engine did not survive.
+DIED = "the death of the engine"
+# Engines that die in a batch before trials of it begin: machines fail, processes are killed, and each stream has a
+# batch under way when that happens.
+MOST_DEATHS = 3
+# Deaths in a trial, which runs alone, that count as its failure: one may have come from outside.
+DEATHS_IN_TRIAL = 2
 
 
 class Quarantine:
@@ -31,32 +45,75 @@ class Quarantine:
         self._home = home
         # Whether trials of the next batch may have been written down: by an engine before this one, or after a failure.
         self._look = True
+        # The batch of each stream that an engine before this one has planned and not committed.
+        self._repeated = {s.stream.name: s.planned for s in metastore.streams() if s.planned > s.committed}
+        # Whether such a batch runs now, and the row that says so.
+        self._repeats = False
+        self._row: int | None = None
 
     def run(self, plan: IngestPlan, task: IngestTask, ingest: Ingest) -> tuple[IngestTask, BatchResult]:
         """Ingest a batch; gives what was run in the end, and its result, which names the queries to be stopped with its
         commit."""
         trials = self._trials(plan) if self._look else []
         self._look = True
-        if trials:
-            task, result = _Trials(self, plan, task, ingest, trials, None).run()
-        else:
+        result = self._once(plan, task, ingest) if first_trial(trials) is None else None
+        if not isinstance(result, BatchResult):
+            trials = trials if result is None else self._metastore.trials(plan.stream, plan.batch)
+            task, result = _Trials(self, plan, task, ingest, trials, result).run()
+        self._look = self._repeats = False
+        self._row = None
+        return task, result
+
+    def _once(self, plan: IngestPlan, task: IngestTask, ingest: Ingest) -> BatchResult | Exception:
+        """A run beside others; gives the error of one that a query may be to blame for."""
+        with gate.shared():
+            if self._repeats and self._row is None:
+                self._row = self._metastore.begin_trial(plan, (), ())
             try:
-                result = ingest(task)
+                return ingest(task)
             except Exception as error:
                 if not may_be_a_query(error):
                     raise
-                # The run that failed is number 0: it says that trials have begun, and why.
-                self._metastore.end_trial(plan, self._metastore.begin_trial(plan, (), ()), reason_of(error))
-                task, result = _Trials(self, plan, task, ingest, self._trials(plan), error).run()
-        self._look = False
-        return task, result
+                # The run that failed says that trials have begun, and why.
+                row = self._metastore.begin_trial(plan, (), ()) if self._row is None else self._row
+                self._metastore.end_trial(plan, row, reason_of(error))
+                self._row = None
+                return error
 
     def _trials(self, plan: IngestPlan) -> list[Trial]:
+        """What is known of a batch; of one that is repeated after a restart, once, also how the last engine ended."""
         found = self._metastore.trials(plan.stream, plan.batch)
-        if found and found[0].error is None:
+        if self._repeated.pop(plan.stream, None) != plan.batch:
+            return found
+        self._repeats = True
+        if found and found[0].passed is None:
             self._metastore.forget_trials(plan.stream, plan.batch)
-            return []
+            found = []
+        if self._metastore.stopped_at() is None:
+            if not found:
+                self._metastore.end_trial(plan, self._metastore.begin_trial(plan, (), ()), DIED)
+            elif found[-1].passed is None:
+                self._metastore.end_trial(plan, found[-1].number, DIED)
+            found = self._metastore.trials(plan.stream, plan.batch)
         return found
+
+
+def first_trial(rows: Sequence[Trial]) -> int | None:
+    """The place of the first trial among the rows of a batch; before it are runs. None as long as no run has failed or
+    ended too many engines.
+
+    >>> died, cut_short = Trial(0, (), False, DIED), Trial(1, (), None, None)
+    >>> first_trial([died, cut_short, died]), first_trial([died, cut_short, died, died])
+    (None, 4)
+    >>> first_trial([Trial(0, (), False, "MemoryError"), Trial(1, ("q",), True, None)])
+    1
+    """
+    deaths = 0
+    for place, row in enumerate(rows, 1):
+        deaths += row.error == DIED
+        if deaths == MOST_DEATHS or row.error not in (None, DIED):
+            return place
+    return None
 
 
 class _Trials:
@@ -76,11 +133,11 @@ class _Trials:
         self._task = task
         self._ingest = ingest
         self._error = error
-        self._reason = trials[0].error or ""
+        first = first_trial(trials) or 0
+        self._reason = trials[first - 1].error or ""
         self._count = len(trials)
-        self._history: dict[Queries, bool] = {
-            frozenset(trial.left_out): trial.passed for trial in trials[1:] if trial.passed is not None
-        }
+        self._history = _outcomes(trials[first:])
+        self._enter = gate.alone if any(trial.error == DIED for trial in trials) else gate.shared
         self._results: dict[Queries, tuple[IngestTask, BatchResult]] = {}
 
     def run(self) -> tuple[IngestTask, BatchResult]:
@@ -108,21 +165,22 @@ class _Trials:
     def _try(self, left_out: Queries) -> None:
         plan = self._plan
         versions, made = self._registry.without(plan.epoch, plan.stream, left_out)
-        number = self._metastore.begin_trial(plan, sorted(left_out), made)
         self._count += 1
         task = replace(self._task, versions=versions, apart=True)
-        try:
-            result = self._ingest(task)
-        except Exception as error:
-            if not may_be_a_query(error):
-                raise
-            self._error = error
-            self._history[left_out] = False
-            self._metastore.end_trial(plan, number, reason_of(error))
-        else:
-            self._history[left_out] = True
-            self._results[left_out] = task, result
-            self._metastore.end_trial(plan, number, None)
+        with self._enter():
+            number = self._metastore.begin_trial(plan, sorted(left_out), made)
+            try:
+                result = self._ingest(task)
+            except Exception as error:
+                if not may_be_a_query(error):
+                    raise
+                self._error = error
+                self._history[left_out] = False
+                self._metastore.end_trial(plan, number, reason_of(error))
+            else:
+                self._history[left_out] = True
+                self._results[left_out] = task, result
+                self._metastore.end_trial(plan, number, None)
 
     def _chosen(self, left_out: Queries) -> tuple[IngestTask, BatchResult]:
         task, chosen = self._results.pop(left_out)
@@ -136,6 +194,13 @@ class _Trials:
         """Nobody is at fault. The next attempt at the batch begins anew."""
         self._metastore.forget_trials(self._plan.stream, self._plan.batch)
         return self._error or RuntimeError(self._reason)
+
+
+def _outcomes(trials: Sequence[Trial]) -> dict[Queries, bool]:
+    """Whether the batch passed without some queries, as far as that is known."""
+    found = {frozenset(one.left_out): one.passed for one in trials if one.passed is not None and one.error != DIED}
+    deaths = Counter(frozenset(one.left_out) for one in trials if one.error == DIED)
+    return found | {left_out: False for left_out, times in deaths.items() if times >= DEATHS_IN_TRIAL}
 
 
 def _first_batch(record: QueryRecord, stream: str) -> int:

@@ -182,7 +182,7 @@ class Registry:
         return path in self._paths.values()
 
     def versions_at(self, path: str) -> list[tuple[str, int]]:
-        return [key for key, known in self._paths.items() if known == path]
+        return [key for key, known in list(self._paths.items()) if known == path]
 
     def _take(self, sketch: Sketch) -> None:
         version = sketch.version
@@ -201,6 +201,12 @@ class Registry:
         if isinstance(query, JoinQuery):
             self._joins[id] = Join.of(query)
             self._windows.update({leg_member(id, leg): query.window for leg in range(len(query.legs))})
+
+    def _unknow(self, id: str) -> None:
+        for member in (id, *self._members(id)):
+            self._windows.pop(member, None)
+        self._joins.pop(id, None)
+        self.owners.forget(id)
 
     def selections_of(self, query: LogicalQuery | JoinQuery) -> tuple[Selection, ...]:
         """The query's conditions as ranges, one for each leg of a join; refuses those that are too large."""
@@ -253,6 +259,7 @@ class Registry:
     def seal(self, creates: Sequence[NewRequest], deletes: Sequence[str]) -> Epoch:
         """Make creates and deletes the next epoch; an error means that nothing has changed."""
         with self._lock:
+            self._check_creates(creates)
             self._check(deletes)
             self.owners.check([(create.owner, create.query) for create in creates])
             return self._change(creates, [id for id in deletes if id in self._running], deletes)
@@ -263,14 +270,12 @@ class Registry:
         gone = [member for id in leaving for member in self._members(id)]
         change = rewrite(self._groups, self._group_of, made, gone, self._new_group, self.statistics)
         new = tuple(_new_query(create, change.places) for create in creates)
-        with self._written(self._write(version) for version in change.versions) as refs:
+        written = self._written(self._write(version) for version in change.versions)
+        with written as refs, self._known_ahead(creates, refs):
             epoch = self._metastore.seal(Change(new, tuple(deletes), refs))
         self._ids.update(create.id for create in creates)
         self._given.difference_update(create.id for create in creates)
         self._running.difference_update(leaving)
-        for create in creates:
-            self._know(create.id, create.query)
-            self.owners.add(create.id, create.owner, create.query)
         for id in leaving:
             self.owners.remove(id)
         for member in gone:
@@ -278,8 +283,25 @@ class Registry:
             self._texts.pop(member, None)
         for sketch in change.sketches:
             self._take(sketch)
-        self._paths.update({(ref.group, ref.version): ref.path for ref in refs})
         return epoch
+
+    @contextmanager
+    def _known_ahead(self, creates: Sequence[NewRequest], refs: Sequence[GroupVersionRef]) -> Iterator[None]:
+        """All that batches and fires ask about a change, which they find in the metastore before the sealing returns.
+        Forgotten if it fails, but not where it is unknown whether the epoch was sealed."""
+        try:
+            for create in creates:
+                self._know(create.id, create.query)
+                self.owners.add(create.id, create.owner, create.query)
+            self._paths.update({(ref.group, ref.version): ref.path for ref in refs})
+            yield
+        except BaseException as error:
+            if not in_doubt(error):
+                for create in creates:
+                    self._unknow(create.id)
+                for ref in refs:
+                    self._paths.pop((ref.group, ref.version), None)
+            raise
 
     @contextmanager
     def _written(self, versions: Iterable[GroupVersionRef]) -> Iterator[tuple[GroupVersionRef, ...]]:
@@ -300,6 +322,15 @@ class Registry:
         """The names of a running query among the members of groups."""
         join = self._joins.get(id)
         return [id] if join is None else [leg_member(id, leg) for leg in range(len(join.query.legs))]
+
+    def _check_creates(self, creates: Sequence[NewRequest]) -> None:
+        """What is known of a query must not be overwritten by another one that is refused later."""
+        ids: set[str] = set()
+        for create in creates:
+            if create.id in ids or self.known(create.id):
+                hint = "choose another id, or leave it out to be given one"
+                raise CatalogError("DUPLICATE_QUERY", f"a query {create.id!r} exists already", hint=hint)
+            ids.add(create.id)
 
     def _check(self, deletes: Sequence[str]) -> None:
         """Before files are written: the metastore refuses the same, but later."""
@@ -395,11 +426,8 @@ class Registry:
         """Queries that ended so long ago that the metastore has forgotten them."""
         with self._lock:
             for id in ids:
-                for member in (id, *self._members(id)):
-                    self._windows.pop(member, None)
-                self._joins.pop(id, None)
+                self._unknow(id)
                 self._ids.discard(id)
-                self.owners.forget(id)
 
     @property
     def place(self) -> str:

@@ -9,6 +9,7 @@ the fire goes on without it.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,19 +25,19 @@ from millstream.engine.leftovers import no_leftovers_of_batch
 from millstream.engine.mending import run_mending
 from millstream.engine.pipeline import WRITER, Pipeline
 from millstream.engine.registry import Registry
-from millstream.errors import DamagedFile
+from millstream.errors import DamagedFile, EngineError
 from millstream.kernels.merge import merge
 from millstream.kernels.stack import slice_id
 from millstream.model.plan import BatchResult, Bucket, BucketFile, Damage, Recipe
-from millstream.runtime.damage import read_cells
-from millstream.runtime.disk import disk_fault
+from millstream.runtime.damage import find_damage, read_cells, version_damage
+from millstream.runtime.faults import of_the_machine
 from millstream.runtime.fire import BucketRef
 from millstream.runtime.home import GROUPS, Home
 from millstream.runtime.worker import IngestTask, load_group
 from millstream.sources.recipes import splits_from
 from millstream.sources.splits import Split
 
-# A rebuild that fails so often, with something else than a full disk, will not succeed: the data are lost.
+# A rebuild that fails so often, and not for a fault of the machine, will not succeed: the data are lost.
 MOST_TRIES = 3
 
 RunIngest = Callable[[IngestTask, Sequence[list[Split]]], BatchResult]
@@ -78,12 +79,30 @@ class Repair:
         # One batch is ingested again at a time: what a failed try leaves behind is known by its batch.
         self._lock = threading.Lock()
         self._hopeless: set[str] = set()
+        # Files that a worker could not read once, and that were whole when looked at again.
+        self._whole: set[str] = set()
         self.mended = Mended()
 
     def repair(self, damaged: Sequence[Damage]) -> None:
-        """Mend what can be mended, and declare the rest lost. After it, every damage named is one or the other."""
+        """Mend what is damaged for the driver too, and declare lost what cannot be mended. A file that is whole for
+        it stays as it is, and the fire is repeated: a worker has lost its mount, or the file was away for a moment."""
         with self._lock:
-            self._repair(damaged)
+            self._check_home()
+            self._still_whole(self._repair(damaged))
+
+    def _check_home(self) -> None:
+        """A home whose file system is away has lost nothing."""
+        if not os.path.isdir(self._home.path(GROUPS)):
+            hint = "mount it; everything goes on by itself"
+            raise EngineError("DISK_ERROR", f"the home {self._home.root} is not there", hint=hint)
+
+    def _still_whole(self, paths: set[str]) -> None:
+        """The second time is an error that people see, and not a fire that is repeated as fast as it can."""
+        again = sorted(paths & self._whole)
+        self._whole ^= paths
+        if again:
+            hint = "look after the disks and mounts of the workers; the fire is repeated"
+            raise EngineError("DISK_ERROR", f"a worker cannot read {again[0]}, which is whole", hint=hint)
 
     def mend(self, path: str, refs: Sequence[BucketRef]) -> bool:
         """Make a file again that a reader needs: a group version, or the bucket file in which the buckets lie that an
@@ -116,28 +135,46 @@ class Repair:
         self._home.remove([file.path for file in made])
         return bool(same)
 
-    def _repair(self, damaged: Sequence[Damage]) -> None:
+    def _repair(self, damaged: Sequence[Damage]) -> set[str]:
+        """Gives the files that are whole."""
+        whole: set[str] = set()
         for damage in damaged:
-            if damage.offset is None and not self._registry.restore(damage.path):
-                self._lose_version(damage)
-        by_path: dict[str, dict[int, str]] = defaultdict(dict)
+            if damage.offset is None:
+                found = version_damage(self._home, damage.path)
+                if found is None:
+                    whole.add(damage.path)
+                elif not self._registry.restore(damage.path):
+                    self._lose_version(found)
+        by_path: dict[str, set[int]] = defaultdict(set)
         for damage in damaged:
             if damage.offset is not None:
-                by_path[damage.path][damage.offset] = damage.reason
-        for path, reasons in by_path.items():
-            self._mend(path, reasons)
+                by_path[damage.path].add(damage.offset)
+        return whole | {path for path, offsets in by_path.items() if not self._mend(path, offsets)}
 
-    def _mend(self, path: str, reasons: Mapping[int, str]) -> None:
+    def _mend(self, path: str, offsets: set[int]) -> bool:
+        """False if the buckets are whole."""
         for pipeline in self._pipelines.values():
             stored = [s for s in pipeline.buckets.at(path) if s.bucket.lost is None]
             if not stored:
                 continue
+            reasons = self._reasons([s for s in stored if s.bucket.offset in offsets])
             bad = [s for s in stored if s.bucket.offset in reasons]
+            if not bad:
+                return False
             try:
                 self._rebuild(pipeline, path, stored, bad)
                 self.mended.rebuilt += 1
             except NotRebuilt as error:
                 self._lose(pipeline, {(path, s.bucket.offset): _why(path, reasons, s, error) for s in bad})
+        return True
+
+    def _reasons(self, stored: Sequence[Stored]) -> dict[int, str]:
+        """What is wrong with buckets of a file, by their offset; those that are whole are left out."""
+        versions = dict.fromkeys(self._registry.path(s.bucket.group, s.bucket.version) for s in stored)
+        number = {path: index for index, path in enumerate(versions)}
+        refs = [_reference(s, s.bucket, number[self._registry.path(s.bucket.group, s.bucket.version)]) for s in stored]
+        found = find_damage(self._home, list(versions), refs)
+        return {damage.offset: damage.reason for damage in found if damage.offset is not None}
 
     def _rebuild(self, pipeline: Pipeline, path: str, stored: Sequence[Stored], bad: Sequence[Stored]) -> None:
         batch = stored[0].batch
@@ -194,10 +231,13 @@ class Repair:
         except DamagedFile as error:
             raise NotRebuilt(f"{error.message}, which it was made with") from error
         except Exception as error:
+            if of_the_machine(error):
+                raise
             self._tries[place] += 1
-            if disk_fault(error) is not None or self._tries[place] < MOST_TRIES:
+            if self._tries[place] < MOST_TRIES:
                 raise
             raise NotRebuilt(f"{place} failed when it was ingested again: {type(error).__name__}") from error
+        self._tries.pop(place, None)
         self._home.remove([*(file.path for file in result.answers), *result.rejects])
         if result.rows != recipe.rows:
             self._home.remove([file.path for file in result.files])
@@ -283,5 +323,6 @@ def _same_buckets(made: Sequence[BucketFile], stored: Iterable[Stored]) -> list[
     return [file for file in chosen if file.buckets]
 
 
-def _reference(file: BucketFile, b: Bucket) -> BucketRef:
-    return BucketRef(0, file.path, b.offset, b.length, b.start, b.end, file.batch, file.watermark, b.checksum, b.body)
+def _reference(file: BucketFile | Stored, b: Bucket, version: int = 0) -> BucketRef:
+    place = (file.path, b.offset, b.length, b.start, b.end)
+    return BucketRef(version, *place, file.batch, file.watermark, b.checksum, b.body)

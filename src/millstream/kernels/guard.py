@@ -182,7 +182,7 @@ def _data_bytes() -> int | None:
 def too_long(seconds: float) -> EvaluationError:
     return EvaluationError(
         "LIMIT_EXCEEDED",
-        f"expressions took more than {seconds:g} seconds of processor time",
+        f"expressions took more than {seconds:g} seconds of processor time, the setting evaluation_time",
         hint="simplify them, or raise the setting evaluation_time",
     )
 
@@ -190,6 +190,6 @@ def too_long(seconds: float) -> EvaluationError:
 def too_much(memory: int) -> EvaluationError:
     return EvaluationError(
         "LIMIT_EXCEEDED",
-        f"expressions need more than {max(memory // MEGABYTE, 1)} MB of memory",
+        f"expressions need more than {max(memory // MEGABYTE, 1)} MB of memory, the setting evaluation_memory",
         hint="make shorter texts, or raise the setting evaluation_memory",
     )

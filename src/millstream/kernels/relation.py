@@ -40,6 +40,8 @@ class Computes(Protocol):
 class TooManyPairs(Exception):
     """A join would pair more columns than allowed."""
 
+    code = "LIMIT_EXCEEDED"
+
     def __init__(self, pairs: int, limit: int) -> None:
         super().__init__(f"a join pairs {pairs} combinations of values, more than the limit of {limit}")
         self.pairs = pairs

@@ -23,6 +23,7 @@ from millstream.kernels.stack import slice_id
 from millstream.model.plan import Damage
 from millstream.model.query import WindowSpec
 from millstream.runtime.home import Home
+from millstream.runtime.versions import read_version
 from millstream.runtime.worker import load_group
 
 if TYPE_CHECKING:
@@ -75,6 +76,15 @@ def read_cells(home: Home, ref: BucketRef, group: Group, *, index: bool = False)
         if ref.checksum is not None:
             raise  # these are the bytes that were written
         raise DamagedFile(ref.path, f"cannot be decoded: {error}") from None
+
+
+def version_damage(home: Home, path: str) -> Damage | None:
+    """What is wrong with the file of a group version, whatever this process still knows of it."""
+    try:
+        read_version(home, path)
+    except DamagedFile as error:
+        return Damage(path, None, error.reason)
+    return None
 
 
 def find_damage(home: Home, versions: Sequence[str], buckets: Iterable[BucketRef]) -> list[Damage]:

@@ -14,7 +14,8 @@ import duckdb
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from millstream.errors import MillstreamError
+from millstream.errors import DamagedFile, EngineError, MillstreamError
+from millstream.runtime.disk import disk_fault
 
 # Spark's words for a Python worker, or a whole executor, that is gone: killed, out of memory, or crashed.
 _DEATHS = ("Python worker exited unexpectedly", "Python worker has crashed", "ExecutorLostFailure")
@@ -34,6 +35,21 @@ def may_be_a_query(error: BaseException) -> bool:
     # Py4J's other errors tell of a JVM that is gone.
     environmental = (MillstreamError, OSError, Py4JError, duckdb.IOException)
     return isinstance(error, Exception) and not isinstance(error, environmental)
+
+
+def of_the_machine(error: BaseException) -> bool:
+    """Whether the same job may pass later, however often it fails now: the disk, the way to it, the metastore or
+    Spark is away. A file that is missing is not among these."""
+    if disk_fault(error) is not None:
+        return True
+    if isinstance(error, (PySparkException, Py4JJavaError)):
+        raised = _raised(_text(error))
+        kind = None if raised is None else getattr(builtins, raised[0], None)
+    else:
+        kind = type(error)
+    if not isinstance(kind, type) or issubclass(kind, (FileNotFoundError, DamagedFile, Py4JJavaError)):
+        return False
+    return issubclass(kind, (OSError, EngineError, Py4JError))
 
 
 def reason_of(error: BaseException) -> str:

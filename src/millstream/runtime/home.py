@@ -29,6 +29,9 @@ from millstream.kernels.checksum import checksum, checksum_of
 from millstream.runtime.disk import disk_fault
 
 BUCKETS, ANSWERS, GROUPS, DEAD = "buckets", "answers", "groups", "dead"
+METASTORE = "metastore.db"
+# In a home that a backup or restore is still making, the metastore has this name.
+DRAFT = f"{METASTORE}.draft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Home:
 
     def create(self) -> None:
         """Make the folders, and see that files can be written; an error says what is wrong with the place."""
+        self.check_whole()
         try:
             for name in (BUCKETS, ANSWERS, GROUPS, DEAD, "checkpoints"):
                 self._make_folder(name)
@@ -50,6 +54,17 @@ class Home:
         except OSError as error:
             raise _bad_home(self.root, error) from None
         crash_point("home.created")
+
+    def check_whole(self) -> None:
+        """Refuse what a backup or restore has begun and not finished."""
+        if os.path.lexists(self.path(DRAFT)):
+            raise EngineError(
+                "BAD_HOME",
+                f"{self.root} is incomplete: the backup or restore that makes it has not finished",
+                detail=f"it still has the file {DRAFT}",
+                hint="if that was broken off, remove the directory and run the command again; if its metastore was to "
+                "go into a database, with an empty one",
+            )
 
     def _try_to_write(self) -> None:
         """Into a file without a name, which is gone with the process, however that ends."""
@@ -63,7 +78,7 @@ class Home:
         return self.path(f"checkpoints/{stream}")
 
     def metastore_url(self) -> str:
-        return f"sqlite:///{self.path('metastore.db')}"
+        return f"sqlite:///{self.path(METASTORE)}"
 
     def write(
         self,
@@ -102,13 +117,13 @@ class Home:
         os.replace(self.path(other), self.path(relative))
         crash_point("exchange.renamed", relative)
         if self.durable:
-            _sync_directory(os.path.dirname(self.path(relative)))
+            sync_path(os.path.dirname(self.path(relative)))
         crash_point("exchange.done", relative)
 
     def sync(self, folder: str) -> None:
         """Make the names in a folder durable."""
         if self.durable:
-            _sync_directory(self.path(folder))
+            sync_path(self.path(folder))
         crash_point(f"{_kind(folder)}.named", folder)
 
     def _make_folder(self, folder: str) -> None:
@@ -120,7 +135,7 @@ class Home:
             holders.append(path)
         os.makedirs(self.path(folder), exist_ok=True)
         for holder in holders if self.durable else ():
-            _sync_directory(holder)
+            sync_path(holder)
 
     def read(self, relative: str) -> pa.Buffer:
         """A file's bytes, mapped into memory."""
@@ -169,6 +184,9 @@ def _no_remains(path: str) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, path) from None
 
 
+# What the system says of a file that is not there, or whose sectors cannot be read. Anything else (no permission, too
+# many open files, no memory, a stale mount) is a fault of the machine, which passes and leaves the file as it was.
+_OF_THE_FILE = (errno.ENOENT, errno.EIO)
 # Read at once when a checksum is verified: stays in the cache of a core.
 _BLOCK = 1 << 20
 
@@ -200,7 +218,7 @@ class HomeFile:
         try:
             size = os.stat(self.home.path(self.path)).st_size
         except OSError as error:
-            raise DamagedFile(self.path, _reason(error)) from None
+            raise self._trouble(error) from None
         data = b"".join(self._blocks(0, size, size))
         self._compare(checksum(data), checksum_in(self.path))
         return data
@@ -216,7 +234,12 @@ class HomeFile:
                     offset += len(data)
                     yield data
         except OSError as error:
-            raise DamagedFile(self.path, _reason(error)) from None
+            raise self._trouble(error) from None
+
+    def _trouble(self, error: OSError) -> Exception:
+        if error.errno in _OF_THE_FILE:
+            return DamagedFile(self.path, _reason(error))
+        return OSError(error.errno, error.strerror, self.home.path(self.path))
 
     def _compare(self, found: int, expected: int | None) -> None:
         if expected is not None and found != expected:
@@ -265,7 +288,8 @@ def _bad_home(root: str, error: OSError) -> EngineError:
     return EngineError("BAD_HOME", f"the home {root} cannot be written: {error.strerror}", detail=str(place))
 
 
-def _sync_directory(path: str) -> None:
+def sync_path(path: str) -> None:
+    """Bring a file or a folder to disk; opened for reading, which is enough for both."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -282,7 +306,7 @@ def holder() -> str:
 def sync_tree(root: Path) -> None:
     """Make a folder durable, with all that is in it."""
     for path in [root, *root.rglob("*")]:
-        _sync_directory(str(path))  # files too: they are opened for reading, which is enough
+        sync_path(str(path))
 
 
 class Lock:

@@ -20,6 +20,7 @@ from millstream.errors import EngineError
 from millstream.model.plan import BatchResult, FireResult
 from millstream.runtime import jobs
 from millstream.runtime.analyzer import SparkAnalyzer
+from millstream.runtime.checkpoint import mend_checkpoint, read_offsets, sync_batch
 from millstream.runtime.disk import Backoff, disk_fault
 from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
@@ -30,8 +31,8 @@ from millstream.sources.recipes import splits_text
 from millstream.sources.source import DataFrameSource, Source
 from millstream.sources.splits import Split
 
-# Failures in a row after which a stream stays stopped, with the reason in its status.
-MOST_FAILURES = 3
+# Failures in a row after which a stream waits longer and longer between its tries.
+QUICK_TRIES = 3
 # How often it is looked whether a stream that waits for the disk goes on, in seconds.
 AWAIT_INTERVAL = 0.2
 
@@ -141,16 +142,17 @@ class Running:
         self._begin_again()
 
     def _begin_again(self) -> None:
-        """Begin; not now, if the disk cannot be written."""
+        """Begin; later, if that fails: the disk cannot be written, or the source is away."""
         self._error = None
         try:
             self._query = self._begin()
         except Exception as error:
-            self._query = None
-            fault = self._told(error)
-            if fault is None:
+            if self._spark.lost(error) is not None:
                 raise
-            self._error = self._fault = fault
+            self._query = None
+            self._fault = self._told(error)
+            self._error = _described(error)
+            self._backoff.failed()
 
     def _told(self, error: BaseException) -> str | None:
         found = disk_fault(error, str(self._checkpoint))
@@ -161,33 +163,29 @@ class Running:
         return self._query is not None and bool(self._query.isActive)
 
     def _begin(self) -> StreamingQuery:
-        _remove_drafts(self._checkpoint)
+        mend_checkpoint(self._checkpoint)
         frame = self._source.dataframe(self._spark.session)
         writer = frame.writeStream.foreachBatch(self._callback).queryName(self._name)
         writer = writer.option("checkpointLocation", str(self._checkpoint))
         return writer.trigger(processingTime=f"{self._interval // 1000} milliseconds").start()
 
     def keep_alive(self) -> None:
-        """Begin again after a failure: Spark repeats the batch, and its plan makes it the same batch. Not for ever,
-        unless the disk is at fault, and not after errors that another try cannot change."""
+        """Begin again after a failure: Spark repeats the batch, and its plan makes it the same batch. Soon at first,
+        then after longer and longer waits; never after errors that another try cannot change."""
         with self._life:
             if self._stopping or self._final or self._active:
                 return
             if self._query is not None:
+                self._failures += 1
                 self._fault = self._fault or self._cause()
-                if self._fault is not None:
+                if self._fault is not None or self._failures > QUICK_TRIES:
                     # The query that failed has been seen; the next one begins when its time has come.
-                    self._query = None
+                    self._error, self._query = self.error, None
                     self._backoff.failed()
                     return
-                if self._failures >= MOST_FAILURES:
-                    return
-                self._failures += 1
             elif not self._backoff.due:
                 return
             self._begin_again()
-            if self._query is None:
-                self._backoff.failed()
 
     def _cause(self) -> str | None:
         """The fault of the disk that Spark itself has met, as when it writes its checkpoint."""
@@ -203,7 +201,7 @@ class Running:
                 with self._spark.tagged():
                     self._run(rows, batch)
             except Exception as error:
-                self._error = f"{type(error).__name__}: {error}"
+                self._error = _described(error)
                 self._fault = self._told(error)
                 self._final = isinstance(error, EngineError) and self._fault is None
                 raise
@@ -213,6 +211,7 @@ class Running:
 
     def _run(self, rows: DataFrame, batch: int) -> None:
         offsets = read_offsets(self._checkpoint, batch)
+        sync_batch(self._checkpoint, batch)
         if not self._source.columnar:
             self._on_batch(batch, offsets, lambda task: self._ingest(lambda: jobs.ingest_rows(task, rows)), None)
             return
@@ -234,9 +233,11 @@ class Running:
 
     @property
     def error(self) -> str | None:
-        """Why the query has ended by itself, None while it runs."""
+        """Why the query has ended by itself, None while it runs; a fault of the disk until a batch has passed."""
         if self._stopping:
             return None
+        if self._fault is not None:
+            return self._fault
         try:
             if self._active:
                 return None
@@ -245,13 +246,13 @@ class Running:
             lost = self._spark.lost(error)
             return str(error) if lost is None else lost.message
         if self._error or self._query is None:
-            return self._error or self._fault
-        return "the streaming query has ended" if found is None else _first_line(found)
+            return self._error
+        return "the streaming query has ended" if found is None else self._told(found) or _first_line(found)
 
     @property
-    def fault(self) -> str | None:
-        """The fault of the disk for which the last batch is repeated, None when there is none."""
-        return None if self._stopping else self._fault
+    def retrying(self) -> bool:
+        """Whether the last batch has failed and is repeated, now or later."""
+        return not (self._stopping or self._final) and self.error is not None
 
     def refuse(self) -> None:
         """Let no further micro-batch begin."""
@@ -276,7 +277,7 @@ class Running:
         try:
             self._process_all()
         except StreamingQueryException:
-            if self._final or self._failures >= MOST_FAILURES:
+            if self._final or self._failures >= QUICK_TRIES:
                 raise
             self.keep_alive()
             self._process_all()
@@ -296,22 +297,12 @@ class Running:
             time.sleep(AWAIT_INTERVAL)
 
 
-def _remove_drafts(checkpoint: Path) -> None:
-    """Spark writes a file of its checkpoint under another name first. One that it never finished is of no use, and
-    keeps it from planning batch 0, when its folder must be empty."""
-    for path in [path for path in checkpoint.rglob("*") if path.name.endswith((".tmp", ".tmp.crc"))]:
-        path.unlink(missing_ok=True)
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _first_line(error: StreamingQueryException) -> str:
     return str(error).strip().split("\n")[0]
-
-
-def read_offsets(checkpoint: Path, batch: int) -> str:
-    """Spark's own text of a batch's offsets, which it wrote before the callback; the lines before are version and
-    settings."""
-    text = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8")
-    return " ".join(text.split("\n")[2:])
 
 
 def _digest(descriptors: Sequence[tuple[Any, ...]]) -> str:

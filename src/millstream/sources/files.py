@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,19 @@ from millstream.errors import SourceError
 
 # What Arrow raises for a Parquet file that is missing, truncated, or not Parquet at all.
 PARQUET_TROUBLE = (OSError, pa.ArrowException)
+
+# Faults of the machine or the network, in numbers and in the words of remote file systems. They pass; a file does not
+# become readable by itself.
+_PASSING = frozenset(
+    number
+    for name in (
+        "EACCES", "EPERM", "EIO", "EMFILE", "ENFILE", "ENOMEM", "EAGAIN", "EINTR", "EBUSY", "ENODEV", "ENXIO", "ESTALE",
+        "EREMOTEIO", "ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "ENOTCONN", "ENETDOWN", "ENETUNREACH",
+        "EHOSTDOWN", "EHOSTUNREACH",
+    )
+    if (number := getattr(errno, name, None)) is not None
+)  # fmt: skip
+_PASSING_WORDS = re.compile(r"AWS Error|HDFS|connect|time[d ]*out|curl|access denied|forbidden|unavailable", re.I)
 
 # File-name endings of each format; the name decides, as it does for Spark's readers.
 SUFFIXES: dict[str, tuple[str, ...]] = {
@@ -57,3 +73,23 @@ def bad_file(path: str, error: BaseException | str) -> SourceError:
     if isinstance(error, FileNotFoundError):
         reason = "no such file"
     return SourceError("BAD_FILE", f"cannot read {local_path(path) or path}: {reason}")
+
+
+def file_trouble(path: str, error: BaseException) -> SourceError:
+    """What is wrong with a file. Where not the file is at fault but the way to it, the error itself is raised: the
+    batch is then repeated, and no row is lost."""
+    if _passes(path, error):
+        raise error
+    return bad_file(path, error)
+
+
+def _passes(path: str, error: BaseException) -> bool:
+    local = local_path(path)
+    if not isinstance(error, OSError):
+        return isinstance(error, MemoryError)
+    if error.errno == errno.ENOENT:
+        # With its directory a whole file system may be away.
+        return local is not None and not os.path.isdir(os.path.dirname(local))
+    if error.errno is None:
+        return local is None and _PASSING_WORDS.search(str(error)) is not None
+    return error.errno in _PASSING

@@ -14,7 +14,7 @@ from millstream.errors import SourceError
 from millstream.model.stream import Field
 from millstream.model.types import FLOATING, INTEGRAL, DataType, type_from_arrow
 from millstream.sources.chunk import CHUNK_ROWS, REJECTED, Chunk, Origin
-from millstream.sources.files import PARQUET_TROUBLE, bad_file, local_path, open_file
+from millstream.sources.files import PARQUET_TROUBLE, file_trouble, local_path, open_file
 from millstream.sources.schema import UINT64_DIGITS, parquet_schema
 
 # A recorded file made from text carries its bad rows in place, in these columns, and says so in its metadata.
@@ -49,7 +49,7 @@ def read_footer(path: str, fields: Sequence[Field] | None = None) -> Footer:
             metadata = file.metadata
             return Footer(path, tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)))
     except PARQUET_TROUBLE as error:
-        raise bad_file(path, error) from None
+        raise file_trouble(path, error) from None
 
 
 def check_schema(path: str, found: dict[str, pa.DataType], fields: Sequence[Field]) -> None:
@@ -103,7 +103,7 @@ def read_parquet(
             for first, batch in _batches(path, file, first_row, rows, wanted):
                 yield _chunk(path, first, batch, columns, types, marked)
     except PARQUET_TROUBLE as error:
-        raise bad_file(path, error) from None
+        raise file_trouble(path, error) from None
 
 
 def _batches(

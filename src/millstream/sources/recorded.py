@@ -77,7 +77,11 @@ class RecordedInput:
         path, file_format = file
         if file_format != "parquet":
             path = self._converted(index, path, file_format, cache)
-        return read_footer(path, self.fields)
+        try:
+            return read_footer(path, self.fields)
+        except OSError as error:
+            # A replay is not repeated.
+            raise bad_file(path, error) from None
 
     def _converted(self, index: int, path: str, file_format: str, cache: str | Path | None) -> str:
         if cache is None:
@@ -95,13 +99,20 @@ class RecordedInput:
 def _tables(path: str, file_format: str, fields: Sequence[Field], schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of a text file, gathered to row groups of a good size."""
     waiting: list[pa.Table] = []
-    for decoded, first, _ in decode_file(path, file_format, 0, None, fields):
+    for decoded, first, _ in _decoded(path, file_format, fields):
         waiting.append(_in_place(decoded, Origin(path, first), schema))
         if sum(table.num_rows for table in waiting) >= CHUNK_ROWS // 2:
             yield pa.concat_tables(waiting).combine_chunks()
             waiting = []
     if waiting:
         yield pa.concat_tables(waiting)
+
+
+def _decoded(path: str, file_format: str, fields: Sequence[Field]) -> Iterator[tuple[Decoded, int, int]]:
+    try:
+        yield from decode_file(path, file_format, 0, None, fields)
+    except OSError as error:
+        raise bad_file(path, error) from None
 
 
 def _in_place(decoded: Decoded, origin: Origin, schema: pa.Schema) -> pa.Table:

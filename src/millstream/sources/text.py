@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from millstream.model.stream import Field
 from millstream.sources.chunk import CHUNK_ROWS, Chunk, Origin, rejected_table
 from millstream.sources.csv_lines import CsvDecoder
-from millstream.sources.files import bad_file, open_file
+from millstream.sources.files import file_trouble, open_file
 from millstream.sources.json_lines import JsonDecoder
 from millstream.sources.lines import Decoded
 from millstream.sources.schema import BOM
@@ -59,7 +59,7 @@ def decode_file(
                 yield decoder.decode(block), first, base
                 first += block.count(b"\n")
     except OSError as error:
-        raise bad_file(path, error) from None
+        raise file_trouble(path, error) from None
 
 
 def _blocks(source: Any, start: int, stop: int | None, whole: bool) -> Iterator[tuple[int, bytes]]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from millstream.model.expression import Call, Literal
 from millstream.model.types import BOOLEAN, INTEGER, STRING, DataType
 from millstream.sql.functions import casing
-from millstream.sql.functions.table import Function, Template, add, eager
+from millstream.sql.functions.table import Function, Template, add, always, eager
 
-# More than this would let one query take all memory of a worker: Spark's own strings end at 2 GB.
+# Making a longer text fails: one query could take all memory of a worker. Spark's own strings end at 2 GB.
 _MAX_LENGTH = 10_000_000
 
 
@@ -21,10 +21,6 @@ def signature(result: DataType, *kinds: str) -> Callable[[Call], DataType | None
 def _not_negative(sql: str) -> str:
     """At least 0; greatest() would turn NULL into 0."""
     return f"(CASE WHEN {sql} < 0 THEN 0 ELSE {sql} END)"
-
-
-def _at_most(sql: str, limit: str) -> str:
-    return f"(CASE WHEN {sql} > {limit} THEN {limit} WHEN {sql} < 0 THEN 0 ELSE {sql} END)"
 
 
 def _strings(call: Call) -> DataType | None:
@@ -69,16 +65,23 @@ def _locate(call: Call, args: Sequence[str]) -> str:
 def _pad(function: str) -> Template:
     def template(call: Call, args: Sequence[str]) -> str:
         string, length, fill = args
-        wanted = _at_most(length, str(_MAX_LENGTH))
-        return f"CASE WHEN {fill} = '' THEN left({string}, {wanted}) ELSE {function}({string}, {wanted}, {fill}) END"
+        wanted = _not_negative(length)
+        cut, filled = f"left({string}, {wanted})", f"{function}({string}, {wanted}, {fill})"
+        return f"CASE WHEN {length} > {_MAX_LENGTH} THEN NULL WHEN {fill} = '' THEN {cut} ELSE {filled} END"
 
     return template
 
 
+def _pad_may_fail(call: Call) -> bool:
+    length = call.args[1]
+    return not (isinstance(length, Literal) and isinstance(length.value, int) and length.value <= _MAX_LENGTH)
+
+
 def _repeat(call: Call, args: Sequence[str]) -> str:
     string, times = args
-    most = f"({_MAX_LENGTH} // (strlen({string}) + 1))"
-    return f"repeat({string}, {_at_most(times, most)})"
+    too_long = f"strlen({string}) * CAST({times} AS BIGINT) > {_MAX_LENGTH}"
+    some = f"(CASE WHEN {string} = '' AND {times} > 0 THEN 1 ELSE {_not_negative(times)} END)"
+    return f"CASE WHEN {too_long} THEN NULL ELSE repeat({string}, {some}) END"
 
 
 def _reverse(call: Call, args: Sequence[str]) -> str:
@@ -194,22 +197,7 @@ def _enter() -> None:
             signature(INTEGER, "string", "string"),
             lambda _, a: f"CAST(strpos({a[0]}, {a[1]}) AS INTEGER)",
         ),
-        (
-            "StringLPad",
-            ("lpad",),
-            "filled or cut to a length at the left",
-            signature(STRING, "string", "integer", "string"),
-            _pad("lpad"),
-        ),
-        (
-            "StringRPad",
-            ("rpad",),
-            "filled or cut to a length at the right",
-            signature(STRING, "string", "integer", "string"),
-            _pad("rpad"),
-        ),
         ("Reverse", ("reverse",), "characters in reverse", one, _reverse),
-        ("StringRepeat", ("repeat",), "repeated", signature(STRING, "string", "integer"), _repeat),
         ("Ascii", ("ascii",), "code point of the first character", signature(INTEGER, "string"), _ascii),
         ("Md5", ("md5",), "MD5 digest in hexadecimal", signature(STRING, "binary"), _call("md5")),
         (
@@ -223,6 +211,12 @@ def _enter() -> None:
     ]
     for op, names, about, result, template in rows:
         add(Function(op, names, about, result, template))
+    for op, name, side in (("StringLPad", "lpad", "left"), ("StringRPad", "rpad", "right")):
+        about = f"filled or cut to a length at the {side}; a text of more than 10 million characters fails"
+        padded = signature(STRING, "string", "integer", "string")
+        add(Function(op, (name,), about, padded, _pad(name), _pad_may_fail))
+    repeated = "repeated; a text of more than 10 million bytes fails"
+    add(Function("StringRepeat", ("repeat",), repeated, signature(STRING, "string", "integer"), _repeat, always))
     joined = "joined with a separator, NULLs left out"
     add(Function("ConcatWs", ("concat_ws",), joined, _strings, _call("concat_ws"), guard=eager))
     add(

@@ -1,0 +1,160 @@
+"""Batches that end the whole engine, with nobody left to see it: who is found out, and who is not blamed.
+
+engine 1, 2, 3   batch 0 ─X                               runs
+engine 4, 5      batch 0, all, alone ─X                   trial 1, twice
+engine 6         batch 0 without the newest ── passes     and is committed
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from millstream.engine.isolation import Gate
+from millstream.engine.quarantine import DEATHS_IN_TRIAL, MOST_DEATHS
+from tests.catalog.builders import ADS, join
+
+from .test_quarantine import STREAM, Killed, World, Worlds, expected, worlds
+
+__all__ = ["worlds"]
+
+
+def deadly(world: World, *culprits: str, error: BaseException | None = None) -> World:
+    world.culprits, world.error = set(culprits), error or Killed()
+    return world
+
+
+def die(worlds: Worlds, *culprits: str, error: BaseException | None = None, most: int = 50) -> tuple[World, int]:
+    """Start engines until one survives batch 0; gives it, and how many have died."""
+    for deaths in range(most):
+        world = deadly(worlds.start(), *culprits, error=error)
+        try:
+            world.process(0)
+        except (Killed, Py4JNetworkError):
+            continue
+        return world, deaths
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("error", [Killed(), Py4JNetworkError("Answer from Java side is empty")])
+def test_a_query_that_ends_the_engine_or_its_jvm_is_found(worlds: Worlds, error: BaseException) -> None:
+    worlds.start().create(*"abcd")
+    world, deaths = die(worlds, "c", error=error)
+    assert {id: world.state(id) for id in "abcd"} == {"a": "running", "b": "running", "c": "failed", "d": "running"}
+    assert deaths > MOST_DEATHS + DEATHS_IN_TRIAL
+    reason = world.store.query("c").reason
+    assert reason == "QUARANTINED: left out of batch 0 of purchases, which failed with the death of the engine"
+    world.process(1)
+    while world.firing.fire(world.pipelines[STREAM]):
+        pass
+    assert world.sums("a") == expected(0, 17)
+    assert world.tried[-1] == set("abd")
+
+
+def test_the_first_deaths_are_runs_and_then_everybody_is_tried_alone(worlds: Worlds) -> None:
+    worlds.start().create("a")
+    for _ in range(MOST_DEATHS + DEATHS_IN_TRIAL):
+        world = deadly(worlds.start(), "a")
+        with pytest.raises(Killed):
+            world.process(0)
+        assert world.tried == [{"a"}]
+    world = deadly(worlds.start(), "a")
+    world.process(0)
+    assert world.tried == [set()]
+
+
+def test_deaths_that_do_not_come_back_stop_nobody(worlds: Worlds) -> None:
+    worlds.start().create("a", "b")
+    for _ in range(MOST_DEATHS + DEATHS_IN_TRIAL - 1):
+        with pytest.raises(Killed):
+            deadly(worlds.start(), "a").process(0)
+    world = worlds.start()
+    world.process(0)
+    assert (world.state("a"), world.state("b")) == ("running", "running")
+    assert world.tried == [{"a", "b"}]
+
+
+def test_orderly_stops_in_the_middle_of_a_batch_do_not_count(worlds: Worlds) -> None:
+    worlds.start().create("a")
+    for _ in range(12):
+        world = deadly(worlds.start(), "a")
+        with pytest.raises(Killed):
+            world.process(0)
+        world.store.record_stop()
+    assert all(trial.passed is None for trial in world.store.trials(STREAM, 0))
+    assert world.tried == [{"a"}]
+    assert world.state("a") == "running"
+
+
+def test_when_every_engine_dies_whoever_is_left_out_nobody_is_blamed(worlds: Worlds) -> None:
+    worlds.start().create("a", "b")
+    for _ in range(30):
+        world = worlds.start()
+
+        def killed(task: object) -> None:
+            raise Killed
+
+        world.ingest = killed  # type: ignore[method-assign, assignment]
+        with pytest.raises((Killed, RuntimeError)):
+            world.process(0)
+    assert (world.state("a"), world.state("b")) == ("running", "running")
+
+
+def test_the_batch_of_another_stream_that_dies_with_it_is_innocent(worlds: Worlds) -> None:
+    """Both streams have a batch under way whenever the engine dies."""
+    worlds.start().create("bad")
+    worlds.start().create("both", query=join(ADS, ADS))
+    for _ in range(MOST_DEATHS):
+        world = worlds.start()
+        for name in (ADS, STREAM):
+            deadly(world, "bad", "both")
+            with pytest.raises(Killed):
+                world.process(0, name)
+    world = worlds.start()
+    world.process(0, ADS)
+    assert world.tried == [{"both"}], "everybody is tried first, alone"
+    assert world.state("both") == "running"
+    world, _ = die(worlds, "bad")
+    assert (world.state("bad"), world.state("both")) == ("failed", "running")
+
+
+def test_a_batch_that_runs_for_the_first_time_is_not_written_down(worlds: Worlds) -> None:
+    world = worlds.start()
+    world.create("a")
+    world.process(0)
+    assert world.store.trials(STREAM, 0) == []
+
+
+def test_whoever_is_alone_waits_for_the_others_and_keeps_them_out() -> None:
+    gate, order = Gate(), list[str]()
+    entered, may_leave, alone_waits = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        with gate.shared():
+            entered.set()
+            may_leave.wait(10)
+            order.append("first")
+
+    def alone() -> None:
+        alone_waits.set()
+        with gate.alone():
+            order.append("alone")
+
+    def later() -> None:
+        with gate.shared():
+            order.append("later")
+
+    threads = [threading.Thread(target=target) for target in (first, alone, later)]
+    threads[0].start()
+    entered.wait(10)
+    threads[1].start()
+    alone_waits.wait(10)
+    while gate._alone == 0:
+        pass
+    threads[2].start()
+    may_leave.set()
+    for thread in threads:
+        thread.join(10)
+    assert order == ["first", "alone", "later"]
