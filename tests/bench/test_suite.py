@@ -10,9 +10,9 @@ from rich.console import Console
 
 from millstream.bench import campaign, single, suite
 from millstream.bench.campaign import Asked
-from millstream.bench.driving.model import GeneratorProof, QueueSample, Request, RunResult, Verdict
+from millstream.bench.driving.model import Deployment, GeneratorProof, QueueSample, Request, RunResult, Verdict
 from millstream.bench.reporting.storing import load
-from millstream.bench.suite import SECTIONS, sharing_share, visitors_effect
+from millstream.bench.suite import SECTIONS, requests_a_second, sharing_share, visitors_effect
 from millstream.errors import MillstreamError
 
 SPEC = Asked("astream-double", "millstream", seconds=20.0, queries=2).spec(1000.0)
@@ -35,6 +35,16 @@ def test_the_effect_of_newcomers_is_the_share_of_the_rate_that_is_lost() -> None
     assert visitors_effect(replace(RUN, queue=taken(1000, 1000, arrival))) == pytest.approx(0.0, abs=0.01)
     assert visitors_effect(RUN) is None
     assert visitors_effect(replace(RUN, spec=replace(SPEC, requests=()))) is None
+
+
+def test_requests_count_from_the_first_that_was_due() -> None:
+    """Ten seconds, a create and a delete each second from the first on; the last are acknowledged too late."""
+    requests = tuple(Request(float(at)) for at in range(1, 10))
+    spec = replace(SPEC, seconds=10.0, requests=requests)
+    acknowledged = [at + 0.1 for at in range(1, 9) for _ in "cd"] + [10.1, 10.2]
+    deployments = tuple(Deployment("create", "q", 0.0, at, None) for at in acknowledged)
+    assert requests_a_second(replace(RUN, spec=spec, deployments=deployments)) == pytest.approx(16 / 9)
+    assert requests_a_second(replace(RUN, spec=replace(SPEC, requests=()))) is None
 
 
 def test_the_cost_of_sharing_is_a_share_of_the_time_in_tasks() -> None:

@@ -155,8 +155,7 @@ def _deployment(bench: _Bench) -> None:
         "deployment p99, to the first micro-batch", 1.0, effective.p99 if effective else None, "s", source, at_most=True
     )
     churn = bench.campaign.run(bench.asked("astream-churn", queries=MANY), bench.rate(MANY, 0.5))
-    done = [one for one in churn.deployments if one.acknowledged <= churn.spec.seconds]
-    rate = len(done) / churn.spec.seconds if churn.verdict.sustained else None
+    rate = requests_a_second(churn) if churn.verdict.sustained else None
     bench.claim("creates and deletes a second, 1000 running", CHURN_RATE, rate, "/s", "astream-churn")
 
 
@@ -249,6 +248,14 @@ def keep(suite: Suite, directory: Path, screen: Console) -> dict[str, Any]:
         "claims": [asdict(claim) for claim in suite.claims],
         "failures": list(suite.failures),
     }
+
+
+def requests_a_second(run: RunResult) -> float | None:
+    """Creates and deletes that were acknowledged within the run, over the time since the first was due."""
+    if not run.spec.requests:
+        return None
+    done = sum(one.acknowledged <= run.spec.seconds for one in run.deployments)
+    return done / (run.spec.seconds - run.spec.requests[0].at)
 
 
 def sharing_share(run: RunResult) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -141,3 +142,11 @@ def test_latencies_that_lie_far_apart_have_a_logarithmic_axis(values: tuple[floa
     plots._seconds_scale(axes, "y")
     assert axes.get_yscale() == scale
     assert scale == "log" or axes.get_ylim()[0] == 0
+
+
+def test_a_long_legend_has_room(tmp_path: Path) -> None:
+    """Matplotlib warns where it has none, and draws what there is room for."""
+    many = {f"phase {number}": 1.0 for number in range(40)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert plots.breakdown([replace(RUNS[0], phases=many)], tmp_path / "breakdown.png")

@@ -49,6 +49,8 @@ def test_the_generator_margin_is_the_smallest_in_one_run() -> None:
     assert margin.words == "fast enough"
     (slower,) = generator_margins([replace(result(rate=4e6), generator=slow)])
     assert slower.words.startswith("the bottleneck")
+    (ahead,) = generator_margins([replace(result(rate=4e6), generator=replace(slow, late=0.1))])
+    assert ahead.words == "made ahead, on time"
     assert generator_margins([replace(result(), generator=GeneratorProof(0, 0.0, 0.0))]) == []
 
 

@@ -35,8 +35,8 @@ VERDICT_COLOURS = {"better": "#009e73", "worse": "#d55e00"}
 
 # Inches; a panel stays readable at half the width of a page.
 PANEL_WIDTH, PANEL_HEIGHT = 5.2, 3.4
-# A panel of bars: so much for each, and enough for a legend.
-LINE_HEIGHT, SHORT_HEIGHT = 0.34, 2.2
+# A panel of bars: so much for each, and at least; and for each entry of the legend beside it.
+LINE_HEIGHT, SHORT_HEIGHT, ENTRY_HEIGHT = 0.34, 2.2, 0.24
 PNG_DPI = 160
 # A logarithmic axis that spans less is almost linear, and has even ticks.
 EVEN_TICKS_BELOW = 8
@@ -226,7 +226,7 @@ def breakdown(runs: Sequence[RunResult], path: Path) -> bool:
         axes.grid(visible=False, axis="y")
         axes.legend(**BESIDE)
 
-    height = max(SHORT_HEIGHT, 1.2 + LINE_HEIGHT * len(kept))
+    height = max(SHORT_HEIGHT, 1.2 + LINE_HEIGHT * len(kept), 0.4 + ENTRY_HEIGHT * len(_phases(kept)))
     return bool(kept) and _drawn(path, paint, width=1.6 * PANEL_WIDTH, height=height)
 
 
