@@ -251,8 +251,8 @@ class Running:
 
     @property
     def retrying(self) -> bool:
-        """Whether the last batch has failed and is repeated, now or later."""
-        return not (self._stopping or self._final) and self.error is not None
+        """Whether the last batch has failed and is repeated, now or later; nothing is, once Spark is gone."""
+        return not (self._stopping or self._final) and self.error is not None and self._spark.lost() is None
 
     def refuse(self) -> None:
         """Let no further micro-batch begin."""
