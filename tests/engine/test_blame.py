@@ -11,19 +11,12 @@ import pytest
 from millstream.catalog.outage import unknown
 from millstream.errors import DamagedFile, EngineError
 from millstream.model.plan import BatchResult
-from millstream.runtime.fire import kept
 from millstream.runtime.worker import IngestTask, kept_groups, load_group
 
 from .inprocess import flip, lose
 from .test_quarantine import STREAM, Fires, World, Worlds, expected
 
-
-@pytest.fixture(autouse=True)
-def fresh_worker() -> Iterator[None]:
-    """What a worker keeps in memory would hide damage."""
-    kept._stacks.clear()
-    yield
-    kept._stacks.clear()
+pytestmark = pytest.mark.usefixtures("fresh_worker")
 
 
 @pytest.fixture

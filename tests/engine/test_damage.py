@@ -24,12 +24,7 @@ Damager = Callable[[Path, str], None]
 DAMAGES: list[Damager] = [flip, cut, lose]
 
 
-@pytest.fixture(autouse=True)
-def fresh_worker() -> Iterator[None]:
-    """What a worker keeps in memory would hide damage."""
-    kept._stacks.clear()
-    yield
-    kept._stacks.clear()
+pytestmark = pytest.mark.usefixtures("fresh_worker")
 
 
 @pytest.fixture

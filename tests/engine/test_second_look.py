@@ -13,19 +13,12 @@ import pytest
 from millstream.engine.repair import MOST_TRIES
 from millstream.errors import DamagedFile, EngineError
 from millstream.model.plan import BatchResult, Damage
-from millstream.runtime.fire import kept
 from millstream.runtime.home import Home
 from millstream.runtime.worker import IngestTask, kept_groups
 
 from .inprocess import PURCHASES, Small, expected, flip, lose, sums
 
-
-@pytest.fixture(autouse=True)
-def fresh_worker() -> Iterator[None]:
-    """What a worker keeps in memory would hide damage."""
-    kept._stacks.clear()
-    yield
-    kept._stacks.clear()
+pytestmark = pytest.mark.usefixtures("fresh_worker")
 
 
 @pytest.fixture
