@@ -64,6 +64,18 @@ TRANSACTIONS: dict[str, tuple[str, str]] = {
         "The trials are still there. Whoever forgets them does so again.",
         "The trials are forgotten. The batch is tried from the beginning.",
     ),
+    "begin_fire_trial": (
+        "The fire is not written down and did not run. It is due again.",
+        "The fire is written down. The next start counts a death; several of them, alone, are needed to stop a query.",
+    ),
+    "end_fire_trials": (
+        "The fire has passed and is still written down. The next start counts a death too many; nobody is stopped.",
+        "The fire is forgotten. Its answers were published before.",
+    ),
+    "settle_fire_trials": (
+        "The fires of the engine before are not judged yet. The next start does so, and counts them as deaths.",
+        "The fires of the engine before are deaths, or gone. Doing so again has no effect.",
+    ),
     "commit_batch": (
         "The batch is not committed. It runs again; the files of this run are orphans.",
         "The batch is committed with its files, watermark and counters. Spark repeats it, and it returns at once.",

@@ -22,12 +22,18 @@ AT_START = (
     "endpoint.announced",
 )
 # Dead letters are removed by the sweep, when it finds those of a batch that was not committed. Trials are forgotten
-# when the first was cut short.
+# when the first was cut short. Fires are written down after a death, and judged after the next.
 AFTER_A_CRASH = {
     "dead.removing": "dead.named",
     "dead.removed": "dead.named",
     "forget_trials.before-commit": "begin_trial.after-commit",
     "forget_trials.after-commit": "begin_trial.after-commit",
+    "begin_fire_trial.before-commit": "commit_fire.before-commit",
+    "begin_fire_trial.after-commit": "commit_fire.before-commit",
+    "end_fire_trials.before-commit": "commit_fire.before-commit",
+    "end_fire_trials.after-commit": "commit_fire.before-commit",
+    "settle_fire_trials.before-commit": "begin_fire_trial.after-commit",
+    "settle_fire_trials.after-commit": "begin_fire_trial.after-commit",
 }
 # Passed by the first start after an upgrade: tests/catalog/test_migrations.py kills there.
 AFTER_AN_UPGRADE = ("migrate.before-commit", "migrate.after-commit")
@@ -68,7 +74,7 @@ def _counted(passes: Sequence[str], chosen: Sequence[tuple[int, str]]) -> list[K
 
 def first_pass(name: str) -> list[Kill]:
     """Kills that surely reach a point, in a run of their own."""
-    before = [Kill(AFTER_A_CRASH[name])] if name in AFTER_A_CRASH else []
+    before = first_pass(AFTER_A_CRASH[name]) if name in AFTER_A_CRASH else []
     return [*before, Kill(name)]
 
 

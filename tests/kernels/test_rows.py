@@ -112,7 +112,7 @@ def _file(groups: list[Group], chunks: list[list[Row]], watermark: int | None) -
 
 
 def _through_bytes(group: Group, parts: list[Cells], place: tuple[int, int]) -> Cells:
-    cells = merge(parts, group.version.measures)
+    cells = merge(parts, group.version.measures, group.full_labels)
     data = bucket.encode(replace(cells, place=place if group.has_rows else None))
     plain = bucket.decode(data, len(group.version.measures))
     assert plain.index is None

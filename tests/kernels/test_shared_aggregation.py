@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -170,7 +171,7 @@ def test_random_workload(seed: int) -> None:
                 stored = bucket.decode(bucket.encode(found.cells), len(group.version.measures))
                 pieces.append(Piece(group, found.start, found.end, watermark, stored))
         if rng.random() < 0.3:
-            pieces = _compacted(pieces)
+            pieces = _compacted(pieces, full=rng.random() < 0.5)
         times = [row["time"] for row in rows]
         watermark = max([t - 5 for t in times] + ([] if watermark is None else [watermark]), default=None)
     kept: list[Stack] = []
@@ -186,17 +187,17 @@ def test_random_workload(seed: int) -> None:
             assert all(_same(a, b) for a, b in zip(mine, expected, strict=True)), (seed, mine, expected, member)
 
 
-def _compacted(pieces: list[Piece]) -> list[Piece]:
+def _compacted(pieces: list[Piece], full: bool) -> list[Piece]:
     """Merge pieces of the same version, slice and watermark, as a fire does."""
     found: dict[Any, list[Piece]] = {}
     for piece in pieces:
         found.setdefault((id(piece.group), piece.start, piece.end, piece.watermark), []).append(piece)
-    return [
-        Piece(
-            m[0].group, m[0].start, m[0].end, m[0].watermark, merge([p.content for p in m], m[0].group.version.measures)
-        )
-        for m in found.values()
-    ]
+    merged = []
+    for mine in found.values():
+        group, contents = mine[0].group, [piece.content for piece in mine]
+        cells = merge(contents, group.version.measures, group.full_labels if full else None)
+        merged.append(replace(mine[0], content=cells))
+    return merged
 
 
 def _kept(pieces: list[Piece]) -> tuple[list[Stack], list[Piece]]:
@@ -236,3 +237,40 @@ def test_a_bucket_never_has_more_cells_than_queries_or_classes_allow() -> None:
 
 def _between(name: str, low: int) -> Leaf:
     return Leaf(Attribute(COLUMNS[name], "integer"), ((low, low + 3),))
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_cells_are_added_up_in_matrices_or_by_number_to_the_same(monkeypatch: pytest.MonkeyPatch, keyed: bool) -> None:
+    """Sums, extrema, counts without NULLs, and keys that not every part has; full cells where most combinations are."""
+    aggregates = [("sum", "l"), ("count", "i"), ("min", "d"), ("max", "m")]
+    members = [
+        Member(f"q{i}", i, _between("i", i), WindowSpec(10, 10), tuple(
+            Aggregate(f, COLUMNS[n], LONG if f == "count" else TYPES[n]) for f, n in aggregates
+        ), None, ())
+        for i in range(4)
+    ]  # fmt: skip
+    group = Group(version_of(members, (COLUMNS["t"],) if keyed else ()))
+    rng = random.Random(7)
+    chunks = [[{**row, "time": 3, "t": first + rng.randrange(4)} for row in _rows(rng, 60, 0)] for first in (0, 2)]
+    parts = [slice_cells(group, batch_of(_table(rows)), None, Tally())[0].cells for rows in chunks]
+    measures = group.version.measures
+    full = merge(parts, measures, group.full_labels)
+    sparse = merge(parts, measures)
+    monkeypatch.setattr("millstream.kernels.merge.DENSE_PLACES", 0)
+    numbered = merge(parts, measures)
+    assert full.at is None
+    assert sparse.at is not None
+    assert len(full) == (group.full_labels or 0) * full.key_count
+    assert _by_place(full) == _by_place(sparse) == _by_place(numbered)
+    assert sum(full.rows) == sum(sum(part.rows) for part in parts)
+
+
+def _by_place(cells: bucket.Cells) -> dict[Any, Any]:
+    """What each combination that has rows holds."""
+    found = {}
+    for place, rows in enumerate(cells.rows):
+        if rows:
+            key = tuple(column[int(cells.key[place])].as_py() for column in cells.keys)
+            planes = [None if p is None else tuple(repr(plane[place]) for plane in p) for p in cells.partials]
+            found[key, int(cells.label[place])] = (int(rows), tuple(planes))
+    return found

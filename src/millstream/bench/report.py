@@ -45,7 +45,7 @@ class Target:
         >>> Target("t", 500.0, 250.0).margin, Target("t", 0.3, 0.1, at_most=True).margin
         (0.5, 3.0)
         """
-        if self.got is None or not self.wanted or not self.got:
+        if self.got is None or not self.wanted or self.got <= 0:
             return None
         return round(self.wanted / self.got if self.at_most else self.got / self.wanted, 6)
 

@@ -24,6 +24,7 @@ from millstream.catalog.records import (
     Cut,
     Epoch,
     Fire,
+    FireTrial,
     Frontier,
     GroupVersionRef,
     LegPlace,
@@ -279,6 +280,27 @@ class Metastore:
         """Let the next attempt at a batch begin anew."""
         with self._database.write("forget_trials") as tx:
             trials.forget(tx, stream, batch)
+
+    def fire_trials(self) -> list[FireTrial]:
+        """The fires that are written down, in order."""
+        with self._database.read() as tx:
+            return trials.of_fires(tx)
+
+    def begin_fire_trial(self, name: str, queries: Sequence[str], alone: bool) -> int:
+        """Write down a fire of some queries before it runs; gives its number. One of the same name that was begun and
+        not ended by this engine is forgotten: fires of a name come one after the other."""
+        with self._database.write("begin_fire_trial") as tx:
+            return trials.begin_fire(tx, name, queries, alone)
+
+    def end_fire_trials(self, numbers: Sequence[int]) -> None:
+        """Forget fires: they have passed, or nothing is held against anybody any more."""
+        with self._database.write("end_fire_trials") as tx:
+            trials.end_fires(tx, numbers)
+
+    def settle_fire_trials(self, *, died: bool) -> None:
+        """Write down how the engine before left the fires that it had begun: it died in them, or was stopped."""
+        with self._database.write("settle_fire_trials") as tx:
+            trials.settle_fires(tx, died)
 
     def flush_stream(self, stream: str) -> None:
         """Close all time of a finite stream, after its last batch. Doing so again has no effect."""

@@ -137,6 +137,18 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class FireTrial:
+    """A fire of some queries of a stream, or of joined streams, that was written down before it ran. ``alone``: while
+    nothing else ran; ``died``: the engine did not survive it."""
+
+    number: int
+    name: str
+    queries: tuple[str, ...]
+    alone: bool
+    died: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """A running query, or a leg of a running join by its member's name, that the change moves to another group or
     slot."""

@@ -164,6 +164,16 @@ trials = _table(
     _text("error", null=True),
 )
 
+# Fires that run after the death of an engine. A fire is written down before it runs, and forgotten when it has passed.
+fire_trials = _table(
+    "fire_trials",
+    _integer("number", key=True),
+    _text("name"),
+    _text("queries"),
+    _integer("alone"),
+    _integer("died"),
+)
+
 bucket_files = _table(
     "bucket_files",
     _text("path", key=True),

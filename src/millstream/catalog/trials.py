@@ -1,5 +1,5 @@
-"""Trials of a batch that fails: each is written down before it runs, so that a process that dies in between goes on
-where it was, and none is held against a query that nobody saw fail."""
+"""Trials of a batch that fails, and fires that may end the engine: each is written down before it runs, so that a
+process that dies in between goes on where it was, and none is held against a query that nobody saw fail."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from sqlalchemy import delete, func, insert, select, update
 
 from millstream.catalog import tables as t
 from millstream.catalog.database import Transaction
-from millstream.catalog.records import GroupVersionRef, Trial
+from millstream.catalog.records import FireTrial, GroupVersionRef, Trial
 from millstream.model.plan import IngestPlan
 
 PASSED = "passed"
 FAILED = "failed"
 
 _c = t.trials.c
+_f = t.fire_trials.c
 
 
 def of_batch(tx: Transaction, stream: str, batch: int) -> list[Trial]:
@@ -77,3 +78,30 @@ def forget(tx: Transaction, stream: str, batch: int) -> None:
 def prune_trials(tx: Transaction, stream: str, batch: int) -> None:
     """Forget the trials of old batches."""
     tx.connection.execute(delete(t.trials).where(_c.stream == stream, _c.batch <= batch))
+
+
+def of_fires(tx: Transaction) -> list[FireTrial]:
+    rows = tx.connection.execute(select(t.fire_trials).order_by(_f.number)).all()
+    return [FireTrial(r.number, r.name, tuple(json.loads(r.queries)), bool(r.alone), bool(r.died)) for r in rows]
+
+
+def begin_fire(tx: Transaction, name: str, queries: Sequence[str], alone: bool) -> int:
+    tx.connection.execute(delete(t.fire_trials).where(_f.name == name, _f.died == 0))
+    last = tx.connection.execute(select(func.max(_f.number))).scalar()
+    number = 0 if last is None else int(last) + 1
+    row = {"number": number, "name": name, "queries": json.dumps(list(queries)), "alone": int(alone), "died": 0}
+    tx.connection.execute(insert(t.fire_trials).values(**row))
+    return number
+
+
+def end_fires(tx: Transaction, numbers: Sequence[int]) -> None:
+    tx.connection.execute(delete(t.fire_trials).where(_f.number.in_(numbers)))
+
+
+def settle_fires(tx: Transaction, died: bool) -> None:
+    """What the engine before has begun and not ended was its death, or was cut short by its stop."""
+    open_ones = _f.died == 0
+    if died:
+        tx.connection.execute(update(t.fire_trials).where(open_ones).values(died=1))
+    else:
+        tx.connection.execute(delete(t.fire_trials).where(open_ones))

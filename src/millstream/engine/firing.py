@@ -18,10 +18,12 @@ from millstream.catalog.records import Frontier
 from millstream.config import Limits
 from millstream.crashpoints import crash_point
 from millstream.engine.buckets import Stored
-from millstream.engine.isolation import FireFailed, fire_by_halves, gate
+from millstream.engine.fire_trials import FireTrials
+from millstream.engine.isolation import FireFailed, fire_by_halves
 from millstream.engine.leftovers import no_leftovers_of_fire
 from millstream.engine.owners import over_in_fire
 from millstream.engine.pipeline import Pipeline
+from millstream.engine.quarantine import DIED
 from millstream.engine.registry import Registry
 from millstream.model.plan import Damage, FireResult
 from millstream.model.query import WindowSpec
@@ -109,6 +111,7 @@ class Firing:
     ) -> None:
         self._metastore = metastore
         self._repair = repair
+        self._trials = FireTrials(metastore)
         self._registry = registry
         self.home = home
         self._run = run
@@ -130,22 +133,25 @@ class Firing:
             due = due_queries([one for one in frontiers if one.leg is None], watermark, self._registry.window)
             if not due.moves:
                 return False
-            damaged = self.by_halves(due, lambda some: self._fire(pipeline, frontiers, some, watermark, mark))
+            name = pipeline.stream.name
+            damaged = self.by_halves(name, due, lambda some: self._fire(pipeline, frontiers, some, watermark, mark))
             crash_point("fire.done")
             self.mend(damaged)
             return True
 
-    def by_halves(self, due: DueSet, fire: Callable[[DueSet], Sequence[Damage]]) -> list[Damage]:
-        """Fire what is due; a query that makes it fail is stopped, and the others' windows are published. Gives what
-        was found damaged, to be mended when all are."""
+    def by_halves(self, name: str, due: DueSet, fire: Callable[[DueSet], Sequence[Damage]]) -> list[Damage]:
+        """Fire what is due; a query that makes it fail, or ends the engine, is stopped, and the others' windows are
+        published. Gives what was found damaged, to be mended when all are."""
         damaged: list[Damage] = []
 
-        def stop(query: str, error: FireFailed) -> None:
+        def some_of(queries: Sequence[str]) -> None:
+            fire_by_halves(queries, lambda some: damaged.extend(fire(due.only(some))), stop, self._control)
+
+        def stop(query: str, error: object) -> None:
             self._metastore.set_failed(query, f"QUARANTINED: its windows cannot be fired: {error}")
             self._registry.remove([query])
 
-        with gate.shared():
-            fire_by_halves(list(due.moves), lambda some: damaged.extend(fire(due.only(some))), stop, self._control)
+        self._trials.fire(name, list(due.moves), some_of, lambda query: stop(query, DIED), self._control)
         return damaged
 
     def _control(self) -> None:

@@ -48,7 +48,7 @@ class Joining:
             due = due_queries(self._metastore.frontiers(name), min(closed), self._registry.window)
             if not due.moves:
                 return False
-            damaged = self._firing.by_halves(due, lambda some: self._fire(name, some, pipelines))
+            damaged = self._firing.by_halves(name, due, lambda some: self._fire(name, some, pipelines))
             for pipeline in pipelines.values():
                 self._firing.clean_up(pipeline)
             crash_point("join.done")

@@ -196,7 +196,8 @@ class Repair:
                 versions = [self._registry.path(b.group, b.version) for b in (s.bucket for s in bad)]
                 for recipe in recipes.values():
                     made += self._again(pipeline, recipe, tuple(dict.fromkeys(versions)))
-                chosen, stored = self._uncompacted(made, bad), bad
+                same_writer = all(recipe.writer == WRITER for recipe in recipes.values())
+                chosen, stored = self._uncompacted(made, bad, same_writer), bad
                 for file in chosen:
                     if any(b.checksum not in origins[file.batch] for b in file.buckets):
                         _check_writer(recipes[file.batch])
@@ -260,8 +261,9 @@ class Repair:
         own = {path for path in {s.path for s in stored} if not self._metastore.origins(path)}
         return [s for s in stored if s.path in own]
 
-    def _uncompacted(self, made: Sequence[BucketFile], bad: Sequence[Stored]) -> list[BucketFile]:
-        """Of rebuilt files, the buckets that the compacted ones were merged of: those of batches that were on time."""
+    def _uncompacted(self, made: Sequence[BucketFile], bad: Sequence[Stored], same_writer: bool) -> list[BucketFile]:
+        """Of rebuilt files, the buckets that the compacted ones were merged of: those of batches that were on time.
+        Another version may have laid the same cells out in another number of them."""
         wanted = {_key(s.bucket) for s in bad}
         chosen = [
             replace(file, buckets=tuple(b for b in file.buckets if _key(b) in wanted and _on_time(file, b)))
@@ -269,7 +271,8 @@ class Repair:
         ]
         chosen = [file for file in chosen if file.buckets]
         for one in bad:
-            if self._merged_cells(chosen, one.bucket) != one.bucket.cells:
+            cells = self._merged_cells(chosen, one.bucket)
+            if cells != one.bucket.cells if same_writer else not cells:
                 raise NotRebuilt("its batches give something else when they are ingested again")
         return chosen
 
@@ -278,7 +281,8 @@ class Repair:
         refs = [_reference(file, b) for file in files for b in file.buckets if _key(b) == _key(wanted)]
         if not refs:
             return 0
-        return len(merge([read_cells(self._home, ref, group) for ref in refs], group.version.measures))
+        cells = [read_cells(self._home, ref, group) for ref in refs]
+        return len(merge(cells, group.version.measures, group.full_labels))
 
     def _lose_version(self, damage: Damage) -> None:
         """Without its group version nobody can tell what the cells of a bucket mean."""
@@ -314,11 +318,11 @@ def _on_time(file: BucketFile, bucket: Bucket) -> bool:
 
 
 def _same_buckets(made: Sequence[BucketFile], stored: Iterable[Stored]) -> list[BucketFile]:
-    """The rebuilt files with the same buckets, though not the same bytes."""
-    wanted = Counter((_key(s.bucket), s.bucket.cells) for s in stored)
-    keys = {key for key, _ in wanted}
-    chosen = [replace(file, buckets=tuple(b for b in file.buckets if _key(b) in keys)) for file in made]
-    if wanted != Counter((_key(b), b.cells) for file in chosen for b in file.buckets):
+    """The rebuilt files with the same buckets, though not the same bytes: another version has written them, and may
+    have laid them out with another number of cells."""
+    wanted = Counter(_key(s.bucket) for s in stored)
+    chosen = [replace(file, buckets=tuple(b for b in file.buckets if _key(b) in wanted)) for file in made]
+    if wanted != Counter(_key(b) for file in chosen for b in file.buckets):
         raise NotRebuilt("its batch gives something else when it is ingested again")
     return [file for file in chosen if file.buckets]
 

@@ -74,6 +74,11 @@ class Group:
         """Whether buckets may have a cell for every combination: not where planes hold Arrow values."""
         return not any(m.kind in ("min", "max") and ranked(m.argument.type) for m in self.version.measures)
 
+    @property
+    def full_labels(self) -> int | None:
+        """The labels of a full bucket; None where no bucket may be full."""
+        return self.labels.shape[1] if self.can_be_full else None
+
     @cached_property
     def label_runs(self) -> Labels:
         return Labels.of(self.labels)

@@ -25,6 +25,7 @@ from millstream.kernels.bucket import Cells, pick
 from millstream.kernels.dense import Labels, lay_out, per_query, to_ranks
 from millstream.kernels.group import Group
 from millstream.kernels.keys import Keys
+from millstream.kernels.merge import FULL
 from millstream.kernels.rows import number_cells, order_by_cell, rows_of_spans
 from millstream.model.expression import Expression
 from millstream.model.query import WindowSpec
@@ -36,8 +37,6 @@ BoolArray = npt.NDArray[np.bool_]
 DENSE_CELLS = 1 << 20
 # … or up to this many cells for each row, where clearing the planes costs no more than numbering the codes.
 DENSE_FACTOR = 8
-# A slice in which this share of the combinations occurs keeps a cell for each of them.
-FULL = 0.5
 # Rows for each combination below which a group that keeps rows has a cell for each row: adding up few rows costs more
 # than reading them one by one.
 ALONE = 2.0

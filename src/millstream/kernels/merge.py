@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from millstream.kernels.aggregate import Plane, Planes, identity, plane_kinds, reduce_at, unrank
 from millstream.kernels.bucket import Cells
-from millstream.kernels.dense import to_ranks
+from millstream.kernels.dense import Dense, lay_out, to_ranks
 from millstream.kernels.keys import align
 from millstream.kernels.rows import number_cells
 from millstream.model.group import Measure
@@ -21,20 +22,33 @@ IntArray = npt.NDArray[np.int64]
 
 # Rows for each combination from which cells of one row are brought together.
 CROWDED = 4
+# Cells are added up in matrices with at most so many places for each cell: clearing and searching them costs no more
+# than numbering the cells. At least two, so that what becomes full is always added up in them, however it was divided.
+DENSE_FACTOR = 4
+# … and with at most so many places for the rows and all measures together: 256 MB, a small part of what a worker may
+# take. It looks at no values, so that the same cells have the same layout however they were divided.
+DENSE_PLACES = 32 << 20
+# A slice in which this share of the combinations occurs keeps a cell for each of them.
+FULL = 0.5
 
 
-def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
-    """One set of cells with the sums of all parts."""
+def merge(parts: Sequence[Cells], measures: Sequence[Measure], labels: int | None = None) -> Cells:
+    """One set of cells with the sums of all parts. ``labels``: how many there are, where the cells may be full."""
     if len(parts) == 1:
         return parts[0]
     if any(part.by_row for part in parts):
         return _merge_rows(parts)
-    if all(part.at is None and part.keys == parts[0].keys for part in parts):
-        return _merge_full(parts, measures)
     numbers, keys, count = align([part.keys for part in parts], len(parts[0].keys))
     ranked, values = to_ranks(parts, measures)
-    codes = np.concatenate([p.label * count + n[p.key] for p, n in zip(parts, numbers, strict=True)])
-    used, cell, _ = number_cells(codes, int(codes.max(initial=0)) + 1)
+    span = count * (labels or 1 + max(int(part.label.max(initial=0)) for part in parts))
+    if span <= min(DENSE_FACTOR * sum(len(part) for part in parts), DENSE_PLACES // (1 + len(measures))):
+        dense = lay_out(list(zip(ranked, numbers, strict=True)), span // count, count, measures)
+        merged = _cells_of(dense, parts, keys, values, measures, full=labels is not None)
+        if parts[0].index is None:
+            return merged
+        codes = _codes(parts, numbers, count)
+        return replace(merged, index=_merge_index(parts, codes, dense.rows.ravel()), place=parts[0].place)
+    used, cell, _ = number_cells(np.concatenate(_codes(parts, numbers, count)), span)
     places = np.split(cell, np.cumsum([len(part) for part in parts])[:-1])
     rows = _add("add", [part.rows for part in parts], places, len(used))
     partials: list[Planes | None] = []
@@ -43,10 +57,39 @@ def merge(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
             partials.append(None)
             continue
         found: list[Planes] = [p.partials[index] or (p.rows,) for p in ranked]
-        merged = _merge(measure, found, places, len(used))
-        partials.append((unrank(measure.kind, merged[0], values[index]),) if index in values else merged)
+        planes = _merge(measure, found, places, len(used))
+        partials.append((unrank(measure.kind, planes[0], values[index]),) if index in values else planes)
     runs = _merge_index(parts, places, rows)
     return Cells(keys, rows.astype(np.int64), tuple(partials), (used % count, used // count), runs, parts[0].place)
+
+
+def _codes(parts: Sequence[Cells], numbers: Sequence[IntArray], count: int) -> list[IntArray]:
+    return [part.label * count + number[part.key] for part, number in zip(parts, numbers, strict=True)]
+
+
+def _cells_of(
+    dense: Dense,
+    parts: Sequence[Cells],
+    keys: tuple[pa.Array, ...],
+    values: Mapping[int, pa.Array],
+    measures: Sequence[Measure],
+    full: bool,
+) -> Cells:
+    """Matrices as cells: all of them where most have rows, and that is asked for."""
+    rows = dense.rows.ravel()
+    # NumPy looks for what is not zero several times faster in Booleans.
+    used = np.flatnonzero(rows != 0)
+    everywhere = full and FULL * len(rows) <= len(used)
+    where: IntArray | slice = slice(None) if everywhere else used
+    partials: list[Planes | None] = []
+    for index, (measure, planes) in enumerate(zip(measures, dense.planes, strict=True)):
+        if all(part.partials[index] is None for part in parts):
+            partials.append(None)
+            continue
+        found = tuple(plane.ravel()[where] for plane in planes)
+        partials.append((unrank(measure.kind, found[0], values[index]),) if index in values else found)
+    count = dense.rows.shape[1]
+    return Cells(keys, rows[where], tuple(partials), None if everywhere else (used % count, used // count))
 
 
 def _merge_rows(parts: Sequence[Cells]) -> Cells:
@@ -69,21 +112,6 @@ def _merge_rows(parts: Sequence[Cells]) -> Cells:
 
 def _by_row(part: Cells, values: IntArray) -> IntArray:
     return values if part.by_row else np.repeat(values, part.rows)
-
-
-def _merge_full(parts: Sequence[Cells], measures: Sequence[Measure]) -> Cells:
-    """Full cells of the same keys: element by element."""
-    everywhere = [np.arange(len(parts[0]))] * len(parts)
-    partials: list[Planes | None] = []
-    for index, measure in enumerate(measures):
-        if all(part.partials[index] is None for part in parts):
-            partials.append(None)
-        else:
-            found: list[Planes] = [part.partials[index] or (part.rows,) for part in parts]
-            partials.append(_merge(measure, found, everywhere, len(parts[0])))
-    rows = sum((part.rows for part in parts[1:]), start=parts[0].rows)
-    runs = _merge_index(parts, everywhere, rows)
-    return Cells(parts[0].keys, rows, tuple(partials), None, runs, parts[0].place)
 
 
 def _merge_index(parts: Sequence[Cells], places: Sequence[IntArray], rows: IntArray) -> IntArray | None:

@@ -303,8 +303,9 @@ class Sums:
         self._data, self._type, self._counted = wide, np.int64, []
 
     def __del__(self) -> None:
-        # Nobody holds a part of it: what windows get are copies.
-        spare.give(self._data)
+        # Nobody holds a part of it: what windows get are copies. At the end of a process there is no pool any more.
+        if spare is not None:
+            spare.give(self._data)
 
     def drop(self, number: int) -> None:
         """The lowest layers go; what is left are still differences."""

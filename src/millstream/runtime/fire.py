@@ -325,7 +325,7 @@ def _compact(home: Home, item: FireItem, replaced: list[tuple[str, int]]) -> Ite
             continue
         measures = group.version.measures
         try:
-            cells = merge([read_cells(home, ref, group) for ref in refs], measures)
+            cells = merge([read_cells(home, ref, group) for ref in refs], measures, group.full_labels)
         except DamagedFile:
             continue  # the answers came from what was read before; the next to read these files will mend them
         encoded = bucket.encode(cells)

@@ -34,7 +34,7 @@ class Liveness:
         """The error of a Spark that is gone; None while it is there. ``after`` is the error of a call that has failed:
         if it got no answer, a process that is dying is given the time to end."""
         if self._reason is None:
-            self._reason = self._found(LAST_BREATH if _unanswered(after) else 0.0)
+            self._reason = self._found(LAST_BREATH if unanswered(after) else 0.0)
         if self._reason is None:
             return None
         return EngineError(
@@ -66,7 +66,8 @@ class Liveness:
         session._instantiatedSession = session._activeSession = None
 
 
-def _unanswered(error: Exception | None) -> bool:
+def unanswered(error: BaseException | None) -> bool:
+    """Whether a call into Spark got no answer, as from a JVM that is gone."""
     return isinstance(error, Py4JError | ConnectionError | EOFError) and not isinstance(error, Py4JJavaError)
 
 

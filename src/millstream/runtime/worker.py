@@ -341,8 +341,9 @@ def _write_buckets(work: _Work) -> tuple[BucketFile, ...]:
     place = (0, position)
     rows_checksum = None if rows is None else checksum(rows)
     for (number, start, end), parts in sorted(work.slices.items()):
-        version = work.groups[number].version
-        cells = merge(parts, version.measures)
+        group = work.groups[number]
+        version = group.version
+        cells = merge(parts, version.measures, group.full_labels)
         if cells.index is not None:
             cells = replace(cells, place=place, rows_checksum=rows_checksum)
         encoded, body = bucket.encode_apart(cells)

@@ -81,6 +81,18 @@ def test_rates_over_time() -> None:
     ]
 
 
+@pytest.mark.parametrize("halt", [[], [900] * 5])
+def test_a_system_that_takes_rows_now_and_then_has_a_rate_until_it_halts(halt: list[int]) -> None:
+    taken = [0, 0, 300, 300, 300, 900, 900, 900, *halt]
+    queue = tuple(QueueSample(float(at), 0, 0, rows, 2) for at, rows in enumerate(taken))
+    found = figures.rates(replace(result(), queue=queue))
+    assert [(one.at, one.input, one.overall) for one in found] == [
+        (2.0, 150.0, 300.0),
+        (5.0, 200.0, 400.0),
+        *([(12.0, 0.0, 0.0)] if halt else []),
+    ]
+
+
 def test_components_leave_out_what_contains_them() -> None:
     run = result(phases={"read": 1.0, "fire": 5.0, "fire: read": 2.0, "batch": 9.0, "triggerExecution": 3.0})
     assert figures.components(run) == {"read": 1.0, "fire: read": 2.0}

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from millstream.bench.driving.model import WARM_UP, Deployment, Latency, RunResult, RunSpec
+from millstream.bench.driving.model import WARM_UP, Deployment, Latency, QueueSample, RunResult, RunSpec
 
 LatencyKind = Literal["event", "processing"]
 # Until a request was acknowledged, or was part of the running plan.
@@ -21,6 +21,8 @@ CDF_PERCENTS = range(40, 100)
 # Over time a run is shown in at most this many steps, none shorter than the shortest: more is neither seen nor needed.
 MOST_STEPS = 120
 SHORTEST_STEP = 1.0
+# A system that takes nothing for so many times its longest step before has come to a halt.
+HALT = 2
 # Of what systems count: Millstream's whole batches and fires, and Spark's whole trigger.
 TOTALS = ("batch", "fire", "triggerExecution")
 
@@ -124,17 +126,26 @@ def never_effective(run: RunResult) -> int:
 
 
 def rates(run: RunResult) -> list[Rate]:
-    """What the system took over time, by step."""
+    """What the system took over time, by step. One that takes rows less often has longer steps: nothing, and then a
+    micro-batch of several seconds, is no rate."""
     step = step_of(run.spec)
     # Rows served so far: those between two looks, for each query that ran at the first of them.
     between = ((b.taken - a.taken) * a.queries for a, b in pairwise(run.queue))
     served = accumulate(between, initial=0)
     ends = {int(sample.at / step): (sample, rows) for sample, rows in zip(run.queue, served, strict=False)}.values()
-    found = []
-    for (before, served_before), (after, served_after) in pairwise(ends):
-        seconds = after.at - before.at
-        rows, overall = after.taken - before.taken, served_after - served_before
-        found.append(Rate(after.at, rows / seconds, overall / seconds))
+    found: list[Rate] = []
+    before: tuple[QueueSample, int] | None = None
+    longest = seconds = 0.0
+    for sample, rows in ends:
+        seconds = sample.at - before[0].at if before else 0.0
+        if before is not None and sample.taken > before[0].taken:
+            longest = max(longest, seconds)
+            found.append(Rate(sample.at, (sample.taken - before[0].taken) / seconds, (rows - before[1]) / seconds))
+        if before is None or sample.taken > before[0].taken:
+            before, seconds = (sample, rows), 0.0
+    if seconds > HALT * max(longest, step):
+        # A system that has come to a halt must not look well.
+        found.append(Rate(run.queue[-1].at, 0.0, 0.0))
     return found
 
 

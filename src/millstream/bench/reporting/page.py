@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,9 +95,18 @@ def _header(suite: Suite, found: list[Outcome], workloads: list[str]) -> Markup:
         "header",
         element("h1", suite.name),
         element("p", ", ".join(machine), class_="faint"),
-        element("p", f"{', '.join(systems)}, begun {began}", class_="faint") if found else "",
+        element("p", f"{', '.join(systems)}; begun {_moment(began)}", class_="faint") if found else "",
         element("nav", *(element("a", title, href=f"#{place}") for place, title in parts)),
     )
+
+
+def _moment(iso: str) -> str:
+    """A time for people.
+
+    >>> _moment("2026-11-16T17:58:22.577305+00:00")
+    '2026-11-16 17:58 UTC'
+    """
+    return f"{datetime.fromisoformat(iso).astimezone(UTC):%Y-%m-%d %H:%M} UTC" if iso else iso
 
 
 def _claims(claims: tuple[Claim, ...]) -> Markup:

@@ -28,7 +28,12 @@ COLOURS = {
     "flink": "#cc79a7",
 }
 OTHER_COLOURS = ("#009e73", "#8c6bb1", "#7a8b00", "#b15928", "#5f6b73")
-PHASE_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#8c6bb1", "#7a8b00", "#5f6b73")
+PHASE_COLOURS = (
+    *("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#8c6bb1", "#7a8b00", "#5f6b73"),
+    *("#3b528b", "#8dd3c7", "#b15928", "#f0b6d5", "#c4a000", "#fb8072", "#1b7837", "#a6a6a6", "#b2df8a", "#6a3d9a"),
+)
+# A bar that is so many times as long as the shortest is cut off, with its number at the end.
+LONGEST_BAR = 25
 MARKERS = "osD^vP"
 DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1)))
 VERDICT_COLOURS = {"better": "#009e73", "worse": "#d55e00"}
@@ -219,6 +224,10 @@ def breakdown(runs: Sequence[RunResult], path: Path) -> bool:
             parts = [components(run).get(name, 0.0) * 1e9 / run.queue[-1].taken for run in kept]
             axes.barh(range(len(kept)), parts, left=ends, color=colour, label=name, height=0.7)
             ends = [end + part for end, part in zip(ends, parts, strict=True)]
+        longest = max((end for end in ends if end <= LONGEST_BAR * min(ends)), default=max(ends))
+        axes.set_xlim(0, 1.15 * longest)
+        for line, end in enumerate(ends):
+            axes.text(min(1.01 * end, 1.02 * longest), line, f" {tick(float(f'{end:.2g}'))}", va="center", fontsize=9)
         axes.set_yticks(range(len(kept)), [name for _, name, _ in _looks(kept)])
         axes.invert_yaxis()
         axes.set(title="Time for each million rows", xlabel="ms, as the system counts them")
