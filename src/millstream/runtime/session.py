@@ -25,6 +25,8 @@ SETTINGS: dict[str, str] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # A stream without new rows asks its source again after so long; every 10 ms, as by default, a seventh of a core.
+    "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     # What Spark remembers of finished work, for a user interface that is off: by default a hundred thousand tasks.
     "spark.ui.retainedJobs": "100",
