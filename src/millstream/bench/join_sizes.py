@@ -31,8 +31,9 @@ class JoinSizes:
     plain_seconds: int = 24
     plain_batch_seconds: int = 4
     plain_limit: float = 60.0
-    # Answer rows that are read and written for a cell: some seconds of work.
-    drain_rows: int = 40_000_000
+    # Answer rows that are read and written for a cell: several seconds of work, since in the first of them Java still
+    # compiles what the input has warmed up.
+    drain_rows: int = 200_000_000
     aggregated_keys: int = 100
     aggregated_per_key: int = 1000
     # Rows of the one key on both sides: the answer has their square.
