@@ -433,6 +433,26 @@ def test_a_version_is_restored_that_has_a_query_which_was_stopped_before(small: 
         assert (home / path).read_bytes() == whole
 
 
+def test_a_version_is_restored_that_a_query_left_in_the_moment_in_which_it_was_stopped(
+    small: Small, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock may be too coarse to tell which came first."""
+    now = small.core.metastore._database._clock()
+    monkeypatch.setattr(small.core.metastore._database, "_clock", lambda: now)
+    small.create("all", sums())
+    small.create("low", sums(above=5))
+    small.core.metastore.set_failed("low", "stopped")
+    small.core.registry.remove(["low"])
+    small.create("more", sums(above=20))
+    versions = small.paths("groups")
+    assert len(versions) == 4
+    for path in versions:
+        whole = (home / path).read_bytes()
+        lose(home, path)
+        assert small.core.registry.restore(path)
+        assert (home / path).read_bytes() == whole
+
+
 def test_files_without_checksums_are_read_as_before(home: Path, tmp_path: Path) -> None:
     """As a home that an earlier version has written; damage shows when it is decoded."""
     small = Small(home, tmp_path / "in")

@@ -40,7 +40,8 @@ def concerns(place: VersionPlace, record: QueryRecord) -> bool:
 def members_at(place: VersionPlace, record: QueryRecord, creates: Sequence[Create]) -> Iterator[Joined]:
     """The members that a query has in the group of a version."""
     failed = record.ended_at if record.state == FAILED else None
-    stopped = failed if failed is not None and failed < place.sealed_at else None
+    # At the same moment by the clock, it may have left with this version, or with the next.
+    stopped = failed if failed is not None and failed <= place.sealed_at else None
     slots = [(leg.group, leg.slot) for leg in record.legs] or [(record.group, record.slot)]
     for create, (group, slot) in zip(creates, slots, strict=True):
         if group == place.group:

@@ -31,6 +31,9 @@ TRIED_FROM = 10 * TRIAL_ROWS
 # Blocks of rows from all over a chunk that decide about an expression under suspicion, and the rows of each.
 JURY = 5
 JURY_ROWS = 400
+# … or fewer where rows take long, down to the fewest: nobody is to wait longer than so many seconds for a block.
+JURY_SECONDS = 0.05
+FEWEST_ROWS = 20
 # Rows that the time limit is for; more rows may take longer, in proportion.
 LIMITED_ROWS = 250_000
 # Expressions of which a process knows that they are quick enough.
@@ -187,14 +190,20 @@ class Evaluator:
             seconds.append(planning)
         if statistics.median(sizes) * table.num_rows > self._memory:
             raise too_much(self._memory)
-        block = min(JURY_ROWS, table.num_rows // JURY)
         planning = statistics.median(seconds)
+        block = min(self._block(table, expression, planning), table.num_rows // JURY)
         rows = self._rows_to_come(table)
         tasted = [self._tasted(table.slice(place, block), (expression,)) for place in spread]
         if statistics.median(size for _, size in tasted) * table.num_rows / block > self._memory:
             raise too_much(self._memory)
         if (statistics.median(spent for spent, _ in tasted) - planning) * rows / block > self._allowed(rows):
             raise too_long(self._seconds)
+
+    def _block(self, table: pa.Table | pa.RecordBatch, expression: Expression, planning: float) -> int:
+        """Rows that are worth a look; the first few tell how long each takes."""
+        some, _ = self._tasted(table.slice(0, FEWEST_ROWS), (expression,))
+        each = (some - planning) / FEWEST_ROWS
+        return JURY_ROWS if each * JURY_ROWS <= JURY_SECONDS else max(FEWEST_ROWS, int(JURY_SECONDS / each))
 
     def _tasted(self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...]) -> tuple[float, int]:
         """Seconds of processor time and bytes that a few rows take."""
