@@ -340,9 +340,12 @@ class _Run:
         attributes = dict(zip(self.form.attributes[side.leg], keys, strict=True))
         if self.form.reads_window:
             bounds = {WINDOW_START: int(pairs.start[places.start]), WINDOW_END: int(pairs.end[places.start])}
+            # Streams may differ in it.
+            time = self.form.query.legs[side.leg].time
+            type_ = self.time_type if time is None else time.type
             for name, bound in bounds.items():
-                column = pa.array(np.full(rows.shape[1], bound, np.int64)).cast(self.time_type.arrow)
-                attributes[Column(leg_column(side.leg, name), self.time_type)] = column
+                column = pa.array(np.full(rows.shape[1], bound, np.int64)).cast(type_.arrow)
+                attributes[Column(leg_column(side.leg, name), type_)] = column
         plain = self.form.measures[side.leg]
         values = {m: side.values[plain[m]] for m in plain if plain[m] in side.values}
         for measure in plain:
