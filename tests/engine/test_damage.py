@@ -414,6 +414,14 @@ def test_an_old_group_version_that_buckets_need_is_restored(small: Small, home: 
     assert small.totals("all") == expected(0, 2)
 
 
+def _are_restored(small: Small, home: Path, versions: list[str]) -> None:
+    for path in versions:
+        whole = (home / path).read_bytes()
+        lose(home, path)
+        assert small.core.registry.restore(path)
+        assert (home / path).read_bytes() == whole
+
+
 def test_a_version_is_restored_that_has_a_query_which_was_stopped_before(small: Small, home: Path) -> None:
     """A query leaves its group some time after the transaction that stops it."""
     small.create("all", sums())
@@ -426,11 +434,7 @@ def test_a_version_is_restored_that_has_a_query_which_was_stopped_before(small: 
     small.core.registry.remove(["high"])
     versions = small.paths("groups")
     assert len(versions) == 6
-    for path in versions:
-        whole = (home / path).read_bytes()
-        lose(home, path)
-        assert small.core.registry.restore(path)
-        assert (home / path).read_bytes() == whole
+    _are_restored(small, home, versions)
 
 
 def test_a_version_is_restored_that_a_query_left_in_the_moment_in_which_it_was_stopped(
@@ -446,11 +450,7 @@ def test_a_version_is_restored_that_a_query_left_in_the_moment_in_which_it_was_s
     small.create("more", sums(above=20))
     versions = small.paths("groups")
     assert len(versions) == 4
-    for path in versions:
-        whole = (home / path).read_bytes()
-        lose(home, path)
-        assert small.core.registry.restore(path)
-        assert (home / path).read_bytes() == whole
+    _are_restored(small, home, versions)
 
 
 def test_files_without_checksums_are_read_as_before(home: Path, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class FireTrials:
             return
         guilty = [query for query in sorted(queries) if _convicted(query, deaths)]
         others_pass = self._fire_others(name, [q for q in sorted(queries) if q not in guilty], deaths, fire, guilty)
-        if not guilty or others_pass or self._alone_is_guilty(name, queries, guilty, deaths, control):
+        if not guilty or others_pass or self._nothing_passes(name, guilty, deaths, control):
             for query in guilty:
                 stop(query)
             self._forget(name, deaths)
@@ -84,16 +84,11 @@ class FireTrials:
             passed |= alone
         return passed
 
-    def _alone_is_guilty(
-        self,
-        name: str,
-        queries: Sequence[str],
-        guilty: Sequence[str],
-        deaths: Sequence[FireTrial],
-        control: Callable[[], None],
+    def _nothing_passes(
+        self, name: str, guilty: Sequence[str], deaths: Sequence[FireTrial], control: Callable[[], None]
     ) -> bool:
-        """Of a single query that is due: whether a fire of nothing passes, in which no engine has died before."""
-        if len(queries) > len(guilty) or len(guilty) > 1 or any(not row.queries for row in deaths):
+        """Where a single query is due: whether a fire of nothing passes, in which no engine has died before."""
+        if len(guilty) > 1 or any(not row.queries for row in deaths):
             return False
         self._written_down(name, (), lambda _: control(), alone=True)
         return True
