@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 
 from millstream.catalog.metastore import joined_stream
+from millstream.engine import firing
 from millstream.engine.joining import Joining
 from millstream.engine.quarantine import DEATHS_IN_TRIAL, MOST_DEATHS
+from millstream.model.expression import Column
 from millstream.model.plan import FireResult
+from millstream.model.types import LONG
 from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
-from tests.catalog.builders import ADS, join
+from tests.catalog.builders import ADS, join, windowed
 
 from .test_quarantine import STREAM, Killed, World, Worlds, _run, expected, worlds
 
@@ -235,3 +239,20 @@ def test_joins_are_judged_by_their_streams(worlds: Worlds) -> None:
             assert fired[-1] & {"bad"}
     assert {id: world.state(id) for id in ("sum", "j", "bad")} == {"sum": "running", "j": "running", "bad": "failed"}
     assert world.store.query("j").windows > 0
+
+
+def test_after_a_death_all_that_is_due_fires_at_once(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A light step that passes would say that fires of the stream are harmless, before the heavy one has come."""
+    monkeypatch.setattr(firing, "LIGHT", 1)
+    world = begun(worlds, "light")
+    world.create("heavy", "bad", query=replace(windowed(), keys=(Column("price", LONG),)))
+    world.process(2)
+    world.process(3)
+    world, lives = die(worlds, "bad")
+    assert [fired[0] for fired in lives[:MOST_DEATHS]] == [{"light", "heavy", "bad"}] * MOST_DEATHS
+    assert [world.state(id) for id in ("heavy", "light", "bad")] == ["running", "running", "failed"]
+    fired = deadly(world)
+    world.process(4)
+    world.process(5)
+    fire_all(world)
+    assert fired == [{"light"}, {"heavy"}], "in steps again"

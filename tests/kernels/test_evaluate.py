@@ -215,3 +215,39 @@ def test_booleans_and_nulls_meet_in_three_valued_logic(evaluator: Evaluator) -> 
 @pytest.mark.parametrize("word", ["it's", "\0", "a\0b", "\x010\x02", "%1$s", "{}", "\\1", "$$"])
 def test_any_string_constant_comes_back(evaluator: Evaluator, word: str) -> None:
     assert evaluator.constant(call("Concat", Literal(word, STRING), Literal("\x011\x02", STRING))) == word + "\x011\x02"
+
+
+def sized(rows: int, kind: pa.DataType | None = None) -> pa.Table:
+    return pa.table({"i": pa.array(range(rows), kind or pa.int32())})
+
+
+def test_a_query_is_planned_once_and_reads_the_rows_of_each_call() -> None:
+    evaluator = Evaluator()
+    planned: list[str] = []
+    real = evaluator._prepared._new
+    evaluator._prepared._new = lambda query, schema: planned.append(query.sql) or real(query, schema)  # type: ignore
+    for rows in (3, 1, 900, 0, 3):
+        assert values(evaluator, call("Add", N, ONE), sized(rows)) == list(range(1, rows + 1))
+    assert len(planned) == 1
+    assert values(evaluator, call("Add", N, ONE), sized(4, pa.int16())) == [1, 2, 3, 4], "columns of another type"
+    assert len(planned) == 2
+    assert all(feed.table.num_rows == 0 for feed in evaluator._prepared._feeds.values()), "no rows are kept"
+
+
+def test_only_so_many_queries_are_kept_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluator = Evaluator()
+    longer = [call("Add", N, Literal(number, INTEGER)) for number in range(20)]
+    values(evaluator, longer[0], sized(1))
+    monkeypatch.setattr("millstream.kernels.evaluate.PREPARED_TEXT", 3 * evaluator._prepared._text + 10)
+    for _ in range(2):
+        for number, expression in enumerate(longer):
+            assert values(evaluator, expression, sized(2)) == [number, number + 1]
+            assert len(evaluator._prepared._feeds) <= 3
+    monkeypatch.setattr("millstream.kernels.evaluate.PREPARED_TEXT", 0)
+    assert values(evaluator, longer[3], sized(1)) == [3]
+    assert len(evaluator._prepared._feeds) == 1
+
+
+def test_a_text_that_names_a_source_is_only_a_text(evaluator: Evaluator) -> None:
+    text = Literal("millstream_0 millstream_1", STRING)
+    assert values(evaluator, call("Concat", S, text))[0] == "amillstream_0 millstream_1"

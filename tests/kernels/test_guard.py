@@ -12,7 +12,7 @@ import pytest
 from millstream.config import Limits
 from millstream.errors import EvaluationError
 from millstream.kernels.batch import Batch, Broken
-from millstream.kernels.evaluate import JURY, JURY_ROWS, TRIAL_ROWS, Evaluator
+from millstream.kernels.evaluate import FEWEST_ROWS, JURY, JURY_ROWS, TRIAL_ROWS, Evaluator
 from millstream.kernels.guard import watched
 from millstream.model.expression import Call, Column, Expression, Literal
 from millstream.model.types import INTEGER, LONG, STRING
@@ -74,7 +74,7 @@ def test_new_expressions_are_tried_on_a_few_rows_before_a_large_table_pays_for_t
         evaluator.evaluate(table(400_000), [repeated(1000)])
     assert max(evaluator.sizes) == 1, "one row is enough to see it"
     assert len(evaluator.evaluate(table(400_000), [repeated(2)])[0]) == 400_000
-    assert evaluator.sizes[-3:] == [1, TRIAL_ROWS + 1, 400_000]
+    assert evaluator.sizes[-4:] == [1, FEWEST_ROWS + 1, TRIAL_ROWS + 1, 400_000]
     evaluator.evaluate(table(400_000), [repeated(2)])
     assert evaluator.sizes[-2:] == [400_000, 400_000], "what is known is not tried again"
     evaluator = Spying(Limits(evaluation_time=2_000_000))

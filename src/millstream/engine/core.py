@@ -72,8 +72,9 @@ class Core:
         self.answers = AnswerLog(self.metastore, home, self.repair.mend)
         # Half of the tasks: ingest and fire run side by side, and fewer workers make the same matrices.
         tasks = max(1, spark.parallelism // 2)
-        repair = self.repair.repair
-        self.firing = Firing(self.metastore, self.registry, home, spark.fire, tasks, repair, self.limits)
+        repair, published = self.repair.repair, self.answers.published
+        run = spark.fire
+        self.firing = Firing(self.metastore, self.registry, home, run, tasks, repair, self.limits, published)
         self.joining = Joining(self.metastore, self.registry, self.firing, self.pipelines)
         self._streams: Mapping[str, Stream] = {}
         self.front_end = FrontEnd(spark.analyzer, lambda: self._streams)
@@ -111,10 +112,10 @@ class Core:
         """Fire until nothing is due."""
         for pipeline in list(self.pipelines.values()):
             while self.firing.fire(pipeline):
-                self.answers.published()
+                pass
         for name in self.metastore.joins():
             while self.joining.fire(name):
-                self.answers.published()
+                pass
 
     def idle_streams(self) -> list[str]:
         """Streams that have brought no rows for longer than their idle timeout."""

@@ -462,8 +462,8 @@ class Engine:
 
         def attempt(fire: Callable[[], bool]) -> None:
             try:
-                if not self._stopping.is_set() and fire():
-                    core.answers.published()
+                if not self._stopping.is_set():
+                    fire()
             except Exception as error:
                 errors.append(error)
 

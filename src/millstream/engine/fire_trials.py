@@ -37,6 +37,10 @@ class FireTrials:
         # Streams, and joined streams, of which a fire has passed: they are not written down any more.
         self._passed: set[str] = set()
 
+    def watches(self, name: str) -> bool:
+        """Whether the next fire of a stream, or of joined streams, is written down."""
+        return name not in self._passed and (self._after_death or any(row.name == name for row in self._deaths))
+
     def fire(
         self,
         name: str,
@@ -48,7 +52,7 @@ class FireTrials:
         """Fire these queries of a stream or of joined streams, and ``stop`` those that engines die of, while the others
         pass, or ``control``, which has no query in it."""
         deaths = [row for row in self._deaths if row.name == name]
-        if name in self._passed or not (self._after_death or deaths):
+        if not self.watches(name):
             with gate.shared():
                 fire(queries)
             return

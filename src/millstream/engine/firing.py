@@ -34,6 +34,8 @@ from millstream.runtime.fire import BucketRef, DueQuery, FireItem, FireTask
 from millstream.runtime.home import Home
 from millstream.runtime.join_fire import JoinTask
 
+# Fires that read fewer bytes, times 16 and their queries, go together: half a megabyte for a hundred queries.
+LIGHT = 64 << 20
 # A group is divided among tasks by its queries when each part still has this many: reading its buckets twice must pay.
 LEAST_QUERIES = 32
 
@@ -108,9 +110,12 @@ class Firing:
         parallelism: int,
         repair: Callable[[Sequence[Damage]], None],
         limits: Limits | None = None,
+        published: Callable[[], None] = lambda: None,
     ) -> None:
         self._metastore = metastore
         self._repair = repair
+        # Called when there are answers to read.
+        self.published = published
         self._trials = FireTrials(metastore)
         self._registry = registry
         self.home = home
@@ -134,10 +139,28 @@ class Firing:
             if not due.moves:
                 return False
             name = pipeline.stream.name
-            damaged = self.by_halves(name, due, lambda some: self._fire(pipeline, frontiers, some, watermark, mark))
-            crash_point("fire.done")
+            damaged: list[Damage] = []
+            # After a death all that is due must be written down at once.
+            steps = [due] if self._trials.watches(name) else in_steps(due, self._weights(pipeline, due))
+            for step in steps:
+                damaged += self.by_halves(
+                    name, step, lambda some: self._fire(pipeline, frontiers, some, watermark, mark)
+                )
+                crash_point("fire.done")
+                self.published()
             self.mend(damaged)
             return True
+
+    def _weights(self, pipeline: Pipeline, due: DueSet) -> dict[str, int]:
+        """What a fire of each group costs, as ``_weight`` counts."""
+        found = {}
+        for group, queries in due.by_group.items():
+            stored = pipeline.buckets.between(group, *self._span(queries))
+            found[group] = _cost(sum(one.bucket.length for one in stored), len(queries))
+        return found
+
+    def _span(self, queries: Sequence[DueQuery]) -> tuple[int, int]:
+        return min(self.first_start(one) for one in queries), max(one.upto for one in queries)
 
     def by_halves(self, name: str, due: DueSet, fire: Callable[[DueSet], Sequence[Damage]]) -> list[Damage]:
         """Fire what is due; a query that makes it fail, or ends the engine, is stopped, and the others' windows are
@@ -209,8 +232,7 @@ class Firing:
     def _item(
         self, pipeline: Pipeline, group: str, queries: list[DueQuery], lowest: dict[str, int], watermark: int
     ) -> FireItem:
-        low = min(self.first_start(one) for one in queries)
-        stored = pipeline.buckets.between(group, low, max(one.upto for one in queries))
+        stored = pipeline.buckets.between(group, *self._span(queries))
         whole = [s for s in stored if s.bucket.lost is None]
         paths = {s.bucket.version: self._registry.path(group, s.bucket.version) for s in whole}
         number = {version: index for index, version in enumerate(paths)}
@@ -303,8 +325,33 @@ def share_out(items: Sequence[FireItem], tasks: int) -> list[list[FireItem]]:
     return shares
 
 
+def in_steps(due: DueSet, weights: Mapping[str, int]) -> list[DueSet]:
+    """Light groups first, each step a fire of its own: no group waits for one that weighs more than it and all lighter
+    ones together.
+
+    >>> one = lambda query: [DueQuery(query, 0, 1, None)]
+    >>> due = DueSet({q: (0, 1) for q in "abcd"}, {"g1": one("a"), "g2": one("b"), "g3": one("c")})
+    >>> [sorted(step.moves) for step in in_steps(due, {"g1": 2 * LIGHT, "g2": 1, "g3": LIGHT // 2})]
+    [['b', 'c', 'd'], ['a']]
+    """
+    in_group = {one.query for queries in due.by_group.values() for one in queries}
+    steps = [[query for query in due.moves if query not in in_group]]
+    lighter = 0
+    for group in sorted(due.by_group, key=lambda group: weights[group]):
+        if lighter and weights[group] > max(LIGHT, lighter):
+            steps.append([])
+        steps[-1] += [one.query for one in due.by_group[group]]
+        lighter += weights[group]
+    return [due.only(step) for step in steps if step]
+
+
 def _weight(item: FireItem) -> int:
-    return sum(ref.length for ref in item.buckets) * (16 + len(item.due))
+    return _cost(sum(ref.length for ref in item.buckets), len(item.due))
+
+
+def _cost(bytes_read: int, queries: int) -> int:
+    """Of a fire: what it reads, and what it makes of that for each query."""
+    return bytes_read * (16 + queries)
 
 
 def _together(results: Sequence[FireResult]) -> FireResult:

@@ -49,6 +49,7 @@ class Joining:
             if not due.moves:
                 return False
             damaged = self._firing.by_halves(name, due, lambda some: self._fire(name, some, pipelines))
+            self._firing.published()
             for pipeline in pipelines.values():
                 self._firing.clean_up(pipeline)
             crash_point("join.done")

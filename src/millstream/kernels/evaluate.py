@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import statistics
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 from weakref import WeakSet
 
 import duckdb
@@ -22,24 +26,28 @@ from millstream.model.types import DataType
 from millstream.sql.functions import Program
 from millstream.sql.functions.folding import folded
 
-_INPUT = "millstream_input"
 _ROW = "#row"
 # Rows on which a new expression is tried before it is let loose on a chunk, and the fewest rows for which that pays.
-# Few enough, since an evaluation cannot be interrupted within a vector of rows.
+# Few enough, since an evaluation cannot be interrupted within a vector of rows; and fewer where they would take longer
+# than so many seconds.
 TRIAL_ROWS = 100
+TRIAL_SECONDS = 0.05
 TRIED_FROM = 10 * TRIAL_ROWS
 # Blocks of rows from all over a chunk that decide about an expression under suspicion, and the rows of each.
 JURY = 5
 JURY_ROWS = 400
 # … or fewer where rows take long, down to the fewest: nobody is to wait longer than so many seconds for a block.
-JURY_SECONDS = 0.05
-FEWEST_ROWS = 20
+JURY_SECONDS = 0.02
+FEWEST_ROWS = 5
 # Rows that the time limit is for; more rows may take longer, in proportion.
 LIMITED_ROWS = 250_000
 # Expressions of which a process knows that they are quick enough.
 _TRIED = 65_536
 # Distinct sets of expressions whose SQL a process keeps; a group version asks for a handful.
 _CACHED_QUERIES = 4096
+# Characters of SQL that an evaluator keeps prepared. Planning a query takes milliseconds, running it on a few thousand
+# rows less than one.
+PREPARED_TEXT = 4 << 20
 
 Counts = np.ndarray[tuple[int], np.dtype[np.int32]]
 
@@ -62,13 +70,18 @@ def _close_all() -> None:
         evaluator.close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class _Query:
-    """One DuckDB query for many expressions. ``inputs`` are the columns it reads, ``#c0``, ``#c1`` … inside."""
+    """One DuckDB query for many expressions over a ``source`` of its own. ``inputs`` are the columns it reads, ``#c0``,
+    ``#c1`` … inside."""
 
+    source: str
     sql: str
     inputs: tuple[str, ...]
     counted: tuple[bool, ...]
+
+
+_sources = itertools.count()
 
 
 @lru_cache(maxsize=_CACHED_QUERIES)
@@ -89,7 +102,68 @@ def _plan(expressions: tuple[Expression, ...], counting: bool) -> _Query:
         counted.append(failures is not None)
         if failures is not None:
             outputs.append(f"CAST({failures} AS INTEGER) AS f{index}")
-    return _Query(program.select(outputs, _INPUT), inputs, tuple(counted))
+    source = f"millstream_{next(_sources)}"
+    return _Query(source, program.select(outputs, source), inputs, tuple(counted))
+
+
+class _Feed:
+    """What a prepared query reads, table after table: the database asks for the rows each time the query runs."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.table.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+class _Prepared:
+    """The queries that a connection has prepared, each for columns of some types; those that ran longest ago go."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._feeds: OrderedDict[_Query, _Feed] = OrderedDict()
+        self._text = 0
+
+    def run(self, query: _Query, table: pa.Table) -> pa.Table:
+        feed = self.feed(query, table.schema)
+        feed.table = table
+        try:
+            return self._connection.sql(f"EXECUTE {query.source}").to_arrow_table()
+        finally:
+            feed.table = table.schema.empty_table()
+
+    def feed(self, query: _Query, schema: pa.Schema) -> _Feed:
+        """Prepare the query, unless it is."""
+        feed = self._feeds.get(query)
+        if feed is not None and feed.table.schema != schema:
+            self._drop(query)
+            feed = None
+        if feed is None:
+            feed = self._feeds[query] = self._new(query, schema)
+            self._text += len(query.sql)
+            while self._text > PREPARED_TEXT and len(self._feeds) > 1:
+                self._drop(next(iter(self._feeds)))
+        self._feeds.move_to_end(query)
+        return feed
+
+    def _new(self, query: _Query, schema: pa.Schema) -> _Feed:
+        feed = _Feed(schema.empty_table())
+        self._connection.register(query.source, feed)
+        try:
+            self._connection.execute(f"PREPARE {query.source} AS {query.sql}")
+        except BaseException:
+            self._connection.unregister(query.source)
+            raise
+        return feed
+
+    def _drop(self, query: _Query) -> None:
+        del self._feeds[query]
+        self._text -= len(query.sql)
+        self._connection.execute(f"DEALLOCATE {query.source}")
+        self._connection.unregister(query.source)
 
 
 class Evaluator:
@@ -102,9 +176,12 @@ class Evaluator:
 
     def __init__(self, limits: Limits | None = None, *, in_worker: bool = False) -> None:
         limits = limits or Limits()
+        # Arrow reserves a gigabyte of addresses with its first allocation: now, and not while memory is limited.
+        pa.allocate_buffer(1)
         self._memory = limits.evaluation_memory
         memory = f"{self._memory}B"
         self._connection = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": memory})
+        self._prepared = _Prepared(self._connection)
         # A worker whose evaluation cannot be interrupted is given up; the driver cannot be.
         self._last_resort = end_process if in_worker else None
         self._seconds = limits.evaluation_time / 1e6
@@ -117,7 +194,7 @@ class Evaluator:
         """Give the connection back; the evaluator is of no use after that."""
         if hasattr(self, "_connection"):
             self._connection.close()
-            del self._connection
+            del self._connection, self._prepared
 
     def evaluate(self, table: pa.Table | pa.RecordBatch, expressions: Sequence[Expression]) -> list[pa.Array]:
         """The values of the expressions, each of exactly its type's Arrow type."""
@@ -172,12 +249,16 @@ class Evaluator:
     def _is_suspect(self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...]) -> bool:
         """Whether the first rows look as if the table took more time or room than is allowed: cheap, often wrong."""
         one, size = self._tasted(table.slice(0, 1), expressions)
+        rows = self._rows_to_come(table)
         if size * table.num_rows > self._memory:
             return True
-        some, size = self._tasted(table.slice(0, TRIAL_ROWS + 1), expressions)
-        rows = self._rows_to_come(table)
-        long = (some - one) * rows / TRIAL_ROWS > self._allowed(rows)
-        return long or size * table.num_rows / TRIAL_ROWS > self._memory
+        tried = FEWEST_ROWS
+        some, size = self._tasted(table.slice(0, tried + 1), expressions)
+        if (some - one) * TRIAL_ROWS / tried < TRIAL_SECONDS:
+            tried = TRIAL_ROWS
+            some, size = self._tasted(table.slice(0, tried + 1), expressions)
+        long = (some - one) * rows / tried > self._allowed(rows)
+        return long or size * table.num_rows / tried > self._memory
 
     def _convict(self, table: pa.Table | pa.RecordBatch, expression: Expression) -> None:
         """Refuse an expression by rows from all over the table. The median counts: a row that is much longer than the
@@ -207,6 +288,9 @@ class Evaluator:
 
     def _tasted(self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...]) -> tuple[float, int]:
         """Seconds of processor time and bytes that a few rows take."""
+        query = _plan(expressions, True)
+        with self._guarded(table.num_rows):
+            self._prepared.feed(query, _input(table, query.inputs).schema)
         before = time.thread_time()
         found = self._query(table, expressions, counting=True)
         return time.thread_time() - before, sum(int(one.values.nbytes) for one in found)
@@ -218,18 +302,18 @@ class Evaluator:
         """Seconds for so many rows."""
         return self._seconds * max(1.0, rows / LIMITED_ROWS)
 
+    @contextmanager
+    def _guarded(self, rows: int) -> Iterator[None]:
+        interrupt = self._connection.interrupt
+        with watched(interrupt, self._allowed(rows), self._last_resort), allowance(self._memory):
+            yield
+
     def _query(
         self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...], counting: bool
     ) -> list[Evaluated]:
         query = _plan(expressions, counting)
-        self._connection.register(_INPUT, _input(table, query.inputs))
-        try:
-            interrupt = self._connection.interrupt
-            allowed = self._allowed(table.num_rows)
-            with watched(interrupt, allowed, self._last_resort), allowance(self._memory):
-                answer = self._connection.sql(query.sql).to_arrow_table()
-        finally:
-            self._connection.unregister(_INPUT)
+        with self._guarded(table.num_rows):
+            answer = self._prepared.run(query, _input(table, query.inputs))
         results = []
         for index, (expression, counted) in enumerate(zip(expressions, query.counted, strict=True)):
             values = _conform(answer.column(f"v{index}"), expression.type)

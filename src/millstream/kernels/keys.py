@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 IntArray = npt.NDArray[np.int64]
 
-# Integer keys whose values span at most this many numbers (and not many times the rows) are coded by subtraction.
-DIRECT_SPAN = 1 << 17
+# Numbers that span at most so many values, and not many times the rows, are coded by subtraction: four to ten times as
+# fast as hashing.
+DIRECT_SPAN = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _code_directly(column: pa.Array) -> tuple[IntArray, pa.Array] | None:
     values = np.asarray(column)
     low, high = int(values.min()), int(values.max())
     span = high - low + 1
-    if span > DIRECT_SPAN or span > 4 * len(values) + 1024:
+    if not _dense(span, len(values)):
         return None
     codes = values.astype(np.int64) - low
     used = np.bincount(codes, minlength=span) > 0
@@ -90,9 +91,13 @@ def _code_directly(column: pa.Array) -> tuple[IntArray, pa.Array] | None:
     return codes, pa.array(distinct + low, type=column.type)
 
 
+def _dense(span: int, rows: int) -> bool:
+    return span <= min(DIRECT_SPAN, 4 * rows + 1024)
+
+
 def _compress(codes: IntArray, span: int) -> tuple[IntArray, IntArray]:
     """Renumber the codes that occur, and give for each the first row that has it."""
-    if span <= max(DIRECT_SPAN, 4 * len(codes)):
+    if _dense(span, len(codes)):
         first = np.full(span, -1, np.int64)
         first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
         used = first >= 0

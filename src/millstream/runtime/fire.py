@@ -178,15 +178,18 @@ def read_slices(
 
     stacks: list[Stack] = []
     pieces: list[Piece] = []
-    for version, path in enumerate(versions):
+    by_version: list[list[BucketRef]] = [[] for _ in versions]
+    for ref in buckets:
+        by_version[ref.version].append(ref)
+    for path, mine in zip(versions, by_version, strict=True):
         group = load_group(home, path)
-        mine = [ref for ref in buckets if ref.version == version]
         on_time = _by_slice([ref for ref in mine if _slice(ref)[2] is None])
         stack = kept.stack((home.root, path), group, on_time, read, needed_from)
         if stack is not None:
             stacks.append(stack)
             mine = [ref for ref in mine if _slice(ref)[2] is not None]
         pieces += [Piece(group, ref.start, ref.end, ref.watermark, read(ref)) for ref in mine]
+    kept.shrink()
     return stacks, pieces
 
 
@@ -258,7 +261,6 @@ class KeptStacks:
                 one.places[slice_] = wanted[slice_]
         one.used = time.monotonic()
         self._stacks[key] = one
-        self._shrink(one.used)
         return one.stack
 
     def _fits(self, one: _Kept, wanted: dict[SliceId, frozenset[Place]]) -> bool:
@@ -269,8 +271,10 @@ class KeptStacks:
         above = not new or not one.places or by_start(new[0]) > max(map(by_start, one.places))
         return same and above and not (one.stack.keys and one.stack.dropped > AGE * len(wanted))
 
-    def _shrink(self, now: float) -> None:
-        while next(iter(self._stacks.values())).used < now - worker.UNUSED_SECONDS:
+    def shrink(self) -> None:
+        """Let go what is too old or too much; after the stacks of a fire, since it looks at all that are kept."""
+        oldest = time.monotonic() - worker.UNUSED_SECONDS
+        while self._stacks and next(iter(self._stacks.values())).used < oldest:
             self._stacks.popitem(last=False)
         total = sum(one.stack.bytes for one in self._stacks.values())
         # Where stacks go because there are too many, others are made in their place at the next fire.
