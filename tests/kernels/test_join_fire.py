@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -21,14 +22,15 @@ from millstream.kernels.predicate import select
 from millstream.kernels.stack import Stack
 from millstream.model.expression import Call, Column, Expression, Literal
 from millstream.model.group import Member
-from millstream.model.join import JoinNode, JoinQuery, Leg, Tree
+from millstream.model.join import JoinNode, JoinQuery, Leg, Tree, leg_column
 from millstream.model.legs import form_of, leg_fields, leg_member, leg_query
-from millstream.model.query import Aggregate, Output, WindowSpec
-from millstream.model.types import BOOLEAN, DOUBLE, LONG, STRING, TIMESTAMP, DataType
+from millstream.model.query import WINDOW_END, WINDOW_START, Aggregate, Output, WindowSpec
+from millstream.model.types import BOOLEAN, DOUBLE, LONG, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType
 
 from .plain import batch_of, version_of
 
 COLUMNS: dict[str, DataType] = {"k": LONG, "g": LONG, "v": LONG, "s": STRING, "d": DOUBLE}
+KINDS = (TIMESTAMP, TIMESTAMP_NTZ)
 END = 40
 EVALUATOR = Evaluator()
 
@@ -206,3 +208,30 @@ def test_too_many_pairs_break_one_query_alone(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(join_fire, "MOST_PAIRS", 3)
     fired = fire_joins([JoinDue("q0", 0, -100, 100, None)], [form_of(query)], sources, TIMESTAMP, EVALUATOR)
     assert "more than the limit of 3" in fired.broken["q0"]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("listed", [False, True])
+def test_bounds_of_a_window_have_the_type_of_their_own_stream(
+    grouped: bool, listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times of one stream have a zone, those of the other have none, and a condition reads both windows."""
+    rng = random.Random(3)
+    start, end = Column(leg_column(0, WINDOW_START), TIMESTAMP), Column(leg_column(1, WINDOW_END), TIMESTAMP_NTZ)
+    late = Call("GreaterThan", (start, Literal(4, TIMESTAMP)), BOOLEAN)
+    early = Call("LessThan", (end, Literal(20, TIMESTAMP_NTZ)), BOOLEAN)
+    here = Call(
+        "Or", (Call("And", (late, early), BOOLEAN), Call("LessThan", (of(0, "v"), of(1, "v")), BOOLEAN)), BOOLEAN
+    )
+    query = _query(rng, JoinNode("inner", 0, 1, ((of(0, "k"), of(1, "k")),), here), 2, grouped)
+    legs = tuple(replace(leg, time=Column("time", kind)) for leg, kind in zip(query.legs, KINDS, strict=True))
+    query = replace(query, legs=legs)
+    tables = [_rows(rng, 40), _rows(rng, 40)]
+    tables[1] = tables[1].set_column(5, "time", tables[1].column("time").cast(TIMESTAMP_NTZ.arrow))
+    sources = [_source(rng, _groups([query], leg), table, False) for leg, table in enumerate(tables)]
+    if listed:
+        monkeypatch.setattr(join_fire, "_too_large", lambda pieces, keys, measures: True)
+    fired = fire_joins([JoinDue("q0", 0, -100, 100, None)], [form_of(query)], sources, TIMESTAMP, EVALUATOR)
+    assert not fired.broken
+    assert fired.counted or fired.parts
+    _check_counts([query], fired, tables, grouped)
