@@ -244,6 +244,7 @@ def test_joins_are_judged_by_their_streams(worlds: Worlds) -> None:
 def test_after_a_death_all_that_is_due_fires_at_once(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
     """A light step that passes would say that fires of the stream are harmless, before the heavy one has come."""
     monkeypatch.setattr(firing, "LIGHT", 1)
+    monkeypatch.setattr(firing, "HEAVIER", 0)
     world = begun(worlds, "light")
     world.create("heavy", "bad", query=replace(windowed(), keys=(Column("price", LONG),)))
     world.process(2)

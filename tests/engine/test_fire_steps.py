@@ -28,8 +28,8 @@ def due(**groups: int) -> DueSet:
         ((1, 2, 3), [{"a0", "b0", "c0"}]),
         ((LIGHT, LIGHT, 3), [{"a0", "b0", "c0"}]),
         ((9 * LIGHT, 1, 2), [{"b0", "c0"}, {"a0"}]),
-        ((9 * LIGHT, 3 * LIGHT, 1), [{"c0"}, {"b0"}, {"a0"}]),
-        ((8 * LIGHT, 8 * LIGHT, 1), [{"c0"}, {"a0", "b0"}]),
+        ((9 * LIGHT, 4 * LIGHT, 1), [{"c0"}, {"b0"}, {"a0"}]),
+        ((16 * LIGHT, 8 * LIGHT, 1), [{"c0"}, {"a0", "b0"}]),
     ],
 )
 def test_a_group_waits_for_nothing_heavier_than_all_that_fire_before(
@@ -51,6 +51,7 @@ def test_light_answers_are_published_while_a_heavy_fire_is_still_to_come(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(firing, "LIGHT", 1)
+    monkeypatch.setattr(firing, "HEAVIER", 0)
     small = Small(home, tmp_path / "in")
     small.create("light", count())
     small.create("heavy", sums())

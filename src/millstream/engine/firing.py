@@ -1,9 +1,9 @@
-"""Deciding what to fire, and doing it: due windows of a stream become one Spark job and one transaction.
+"""Deciding what to fire, and doing it: due windows of a stream become Spark jobs, light ones first, each with one
+transaction.
 
 A window is due when the stream has closed its end. Its answer depends on the batches up to the closing one, never on
-when the fire
-runs: buckets know the watermark of their batch, and a bucket counts in a window that ends at E iff that watermark is
-below E.
+when the fire runs: buckets know the watermark of their batch, and a bucket counts in a window that ends at E iff that
+watermark is below E.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ from millstream.runtime.fire import BucketRef, DueQuery, FireItem, FireTask
 from millstream.runtime.home import Home
 from millstream.runtime.join_fire import JoinTask
 
-# Fires that read fewer bytes, times 16 and their queries, go together: half a megabyte for a hundred queries.
-LIGHT = 64 << 20
+# Bytes of buckets that are not worth a Spark job of their own, which takes a tenth of a second; and how many times all
+# lighter groups together a group must weigh to get one.
+LIGHT = 4 << 20
+HEAVIER = 2
 # A group is divided among tasks by its queries when each part still has this many: reading its buckets twice must pay.
 LEAST_QUERIES = 32
 
@@ -152,11 +154,12 @@ class Firing:
             return True
 
     def _weights(self, pipeline: Pipeline, due: DueSet) -> dict[str, int]:
-        """What a fire of each group costs, as ``_weight`` counts."""
+        """The bytes of each group's buckets that no fire has read before: workers keep the others."""
         found = {}
         for group, queries in due.by_group.items():
+            fired = min(one.after for one in queries)
             stored = pipeline.buckets.between(group, *self._span(queries))
-            found[group] = _cost(sum(one.bucket.length for one in stored), len(queries))
+            found[group] = sum(one.bucket.length for one in stored if one.bucket.end > fired)
         return found
 
     def _span(self, queries: Sequence[DueQuery]) -> tuple[int, int]:
@@ -326,7 +329,7 @@ def share_out(items: Sequence[FireItem], tasks: int) -> list[list[FireItem]]:
 
 
 def in_steps(due: DueSet, weights: Mapping[str, int]) -> list[DueSet]:
-    """Light groups first, each step a fire of its own: no group waits for one that weighs more than it and all lighter
+    """Light groups first, each step a fire of its own: no group waits for one that is much heavier than all lighter
     ones together.
 
     >>> one = lambda query: [DueQuery(query, 0, 1, None)]
@@ -338,7 +341,7 @@ def in_steps(due: DueSet, weights: Mapping[str, int]) -> list[DueSet]:
     steps = [[query for query in due.moves if query not in in_group]]
     lighter = 0
     for group in sorted(due.by_group, key=lambda group: weights[group]):
-        if lighter and weights[group] > max(LIGHT, lighter):
+        if lighter and weights[group] > max(LIGHT, HEAVIER * lighter):
             steps.append([])
         steps[-1] += [one.query for one in due.by_group[group]]
         lighter += weights[group]
@@ -346,12 +349,7 @@ def in_steps(due: DueSet, weights: Mapping[str, int]) -> list[DueSet]:
 
 
 def _weight(item: FireItem) -> int:
-    return _cost(sum(ref.length for ref in item.buckets), len(item.due))
-
-
-def _cost(bytes_read: int, queries: int) -> int:
-    """Of a fire: what it reads, and what it makes of that for each query."""
-    return bytes_read * (16 + queries)
+    return sum(ref.length for ref in item.buckets) * (16 + len(item.due))
 
 
 def _together(results: Sequence[FireResult]) -> FireResult:
