@@ -21,7 +21,8 @@ _q = t.queries.c
 
 _MOVE = (
     update(t.queries)
-    .where(_q.id.in_(bindparam("ids", expanding=True)), _q.stream == bindparam("at_stream"))
+    # The stream is not looked up: its index has all queries that ever were on it, and SQLite would go through them.
+    .where(_q.id.in_(bindparam("ids", expanding=True)), _q.stream.concat("") == bindparam("at_stream"))
     .where(_q.fired_to == bindparam("source"))
     # A deleted query answers no window that its own batches did not close.
     .where(or_(_q.closes_at.is_(None), _q.closes_at >= bindparam("target")))
