@@ -45,9 +45,9 @@ LIMITED_ROWS = 250_000
 _TRIED = 65_536
 # Distinct sets of expressions whose SQL a process keeps; a group version asks for a handful.
 _CACHED_QUERIES = 4096
-# Characters of SQL that an evaluator keeps prepared. Planning a query takes milliseconds, running it on a few thousand
-# rows less than one.
-PREPARED_TEXT = 4 << 20
+# Characters of SQL that an evaluator keeps prepared, at about fifty bytes each. Planning a query takes milliseconds,
+# running it on a few thousand rows less than one.
+PREPARED_TEXT = 1 << 20
 
 Counts = np.ndarray[tuple[int], np.dtype[np.int32]]
 
