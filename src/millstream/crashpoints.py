@@ -177,7 +177,8 @@ STEPS: dict[str, str] = {
     "changelog.acknowledging": "The epoch is sealed and the caller was not told. It repeats its request.",
     "changelog.acknowledged": "The epoch is sealed and the caller was told. It is in force at the next start.",
     "fire.job-done": "The answers are on disk and not named: the same windows are due again, and the files are swept.",
-    "fire.done": "The answers are published. Readers find them from their cursors.",
+    "fire.done": "The answers are published. Readers find them from their cursors. Heavier groups of the stream may "
+    "still be due, and fire at the next start.",
     "join.job-done": "As for other fires: the same windows are due again, and the files are swept.",
     "join.done": "The answers are published. What they are built from is named and stays.",
     "repair.ingested": "The batch is ingested again, its files are not named. The next fire finds the damage again.",
