@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -221,11 +223,16 @@ def sized(rows: int, kind: pa.DataType | None = None) -> pa.Table:
     return pa.table({"i": pa.array(range(rows), kind or pa.int32())})
 
 
-def test_a_query_is_planned_once_and_reads_the_rows_of_each_call() -> None:
+def test_a_query_is_planned_once_and_reads_the_rows_of_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator = Evaluator()
-    planned: list[str] = []
+    planned: list[pa.Schema] = []
     real = evaluator._prepared._new
-    evaluator._prepared._new = lambda query, schema: planned.append(query.sql) or real(query, schema)  # type: ignore
+
+    def new(query: Any, schema: pa.Schema) -> Any:
+        planned.append(schema)
+        return real(query, schema)
+
+    monkeypatch.setattr(evaluator._prepared, "_new", new)
     for rows in (3, 1, 900, 0, 3):
         assert values(evaluator, call("Add", N, ONE), sized(rows)) == list(range(1, rows + 1))
     assert len(planned) == 1

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import millstream
-from millstream.engine import replay
+from millstream.engine import firing, replay
 from millstream.runtime import join_fire
 
 from .expected import Oracle
@@ -33,6 +33,8 @@ def replay_with(spark: SparkSession, workload: Workload) -> Engine:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(replay, "FIRE_ROUNDS", workload.fire_rounds)
             patch.setattr(join_fire, "PACE", workload.pace)
+            patch.setattr(firing, "LIGHT", workload.light[0])
+            patch.setattr(firing, "HEAVIER", workload.light[1])
             return millstream.replay(spec, out, spark=spark)
 
     return run

@@ -14,6 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from millstream.engine import firing
 from millstream.runtime.join_fire import Pace
 
 from .grammar import random_query
@@ -140,6 +141,11 @@ class Workload:
     def fire_rounds(self) -> int:
         """Due windows are fired after so many rounds: answers do not depend on it."""
         return self._drawn("fires").choice((1, 3, 32, 32))
+
+    @property
+    def light(self) -> tuple[int, int]:
+        """What is too light for a fire of its own, and how much heavier others must be: each group apart, or few."""
+        return self._drawn("light").choice(((firing.LIGHT, firing.HEAVIER), (0, 0), (0, 0), (0, 1)))
 
     @property
     def pace(self) -> Pace:
