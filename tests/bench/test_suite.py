@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from millstream.bench import campaign, single, suite
-from millstream.bench.campaign import Asked
-from millstream.bench.driving.model import Deployment, GeneratorProof, QueueSample, Request, RunResult, Verdict
+from millstream.bench.campaign import Asked, Campaign
+from millstream.bench.driving.model import Deployment, GeneratorProof, QueueSample, Request, RunResult, RunSpec, Verdict
 from millstream.bench.reporting.storing import load
 from millstream.bench.suite import SECTIONS, requests_a_second, sharing_share, visitors_effect
 from millstream.errors import MillstreamError
@@ -106,6 +108,34 @@ def test_a_suite_that_is_ended_early_keeps_the_sections_that_are_complete(
     assert found.options["sections"] == ["first"]
     assert "first" in (directory / "index.html").read_text(encoding="utf-8")
     assert not list(directory.glob("work-*")), "rows and homes are gone"
+
+
+def test_runs_together_share_a_process_until_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the driver's own order is looked at: no process is started."""
+    started: list[str] = []
+    done: list[tuple[int, float, bool]] = []
+
+    @contextmanager
+    def process(self: Campaign, asked: Asked) -> Iterator[int]:
+        started.append(asked.system)
+        yield len(started)
+
+    def one_run(self: Campaign, spec: RunSpec, system: int, step: object, profiled: bool = True) -> RunResult:
+        done.append((system, spec.rate, profiled))
+        return replace(RUN, spec=spec, errors=("gone",) if spec.rate == 2.0 else ())
+
+    monkeypatch.setattr(Campaign, "_system", process)
+    monkeypatch.setattr(Campaign, "_run", one_run)
+    screen = Console(quiet=True)
+    several = Campaign(tmp_path, screen, steps=4)
+    asked = Asked("astream-double", "millstream", seconds=20.0, queries=2)
+    several.run_together((asked, rate) for rate in (1.0, 2.0, 3.0, 4.0))
+    assert started == ["millstream"] * 2
+    warm_up = False
+    assert done == [
+        (1, 1.0, warm_up), (1, 1.0, True), (1, 2.0, True), (2, 3.0, warm_up), (2, 3.0, True), (2, 4.0, True)
+    ]  # fmt: skip
+    assert [run.spec.rate for run in several.runs] == [1.0, 2.0, 3.0, 4.0]
 
 
 @pytest.mark.slow

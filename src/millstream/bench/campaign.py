@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -68,7 +69,7 @@ class Asked:
 
 @dataclass
 class Campaign:
-    """All runs of one report, one after the other. Each search has a fresh process of its system."""
+    """All runs of one report, one after the other. Each search and each single run has a fresh process."""
 
     out: Path
     screen: Console
@@ -111,8 +112,25 @@ class Campaign:
         """One run at a rate."""
         with self._progress.step(f"{asked.title}, {count(rate)} rows/s") as step, self._system(asked) as system:
             self._warm_up(asked.spec(rate), system, step)
-            result = self._run(asked.spec(rate), system, step)
-            step.result = result.verdict.reason
+            return self._kept_run(asked, rate, system, step)
+
+    def run_together(self, cells: Iterable[tuple[Asked, float]]) -> None:
+        """Runs of one system in one process, warmed up once; after errors the next has a fresh one."""
+        rest = deque(cells)
+        while rest:
+            with self._system(rest[0][0]) as system:
+                warm, failed = False, False
+                while rest and not failed:
+                    asked, rate = rest.popleft()
+                    with self._progress.step(f"{asked.title}, {count(rate)} rows/s") as step:
+                        if not warm:
+                            self._warm_up(asked.spec(rate), system, step)
+                            warm = True
+                        failed = bool(self._kept_run(asked, rate, system, step).errors)
+
+    def _kept_run(self, asked: Asked, rate: float, system: RemoteSystem, step: Step) -> RunResult:
+        result = self._run(asked.spec(rate), system, step)
+        step.result = result.verdict.reason
         self.runs.append(result)
         return result
 

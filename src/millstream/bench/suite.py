@@ -186,9 +186,9 @@ def _cores(bench: _Bench) -> None:
 
 def _workloads(bench: _Bench) -> None:
     """Every workload of the catalogue, once, at a rate that two cores bear: what happens, not how much is possible."""
-    for workload in WORKLOADS.values():
-        if not workload.name.startswith("poison-"):
-            bench.campaign.run(bench.asked(workload.name), MODEST / len(workload.streams))
+    workloads = [workload for workload in WORKLOADS.values() if not workload.name.startswith("poison-")]
+    cells = [(bench.asked(workload.name), MODEST / len(workload.streams)) for workload in workloads]
+    bench.campaign.run_together(cells)
 
 
 def _poison(bench: _Bench) -> None:
