@@ -8,6 +8,7 @@ engine 6         batch 0 without the newest ── passes     and is committed
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -63,6 +64,31 @@ def test_the_first_deaths_are_runs_and_then_everybody_is_tried_alone(worlds: Wor
     world = deadly(worlds.start(), "a")
     world.process(0)
     assert world.tried == [set()]
+
+
+def test_a_failure_that_is_seen_says_more_than_deaths(worlds: Worlds) -> None:
+    """Engines are killed from outside in a batch that fails anyway, and once more between two trials."""
+    worlds.start().create(*"abcd")
+    for _ in range(MOST_DEATHS):
+        with pytest.raises(Killed):
+            deadly(worlds.start(), "a").process(0)
+    world = deadly(worlds.start(), "c", error=MemoryError("too much"))
+    begin, begun = world.store.begin_trial, []
+
+    def killed_at_the_third(*arguments: Any) -> int:
+        begun.append(begin(*arguments))
+        if len(begun) == 3:
+            raise Killed
+        return begun[-1]
+
+    world.store.begin_trial = killed_at_the_third  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        world.process(0)
+    world = deadly(worlds.start(), "c", error=MemoryError("too much"))
+    world.process(0)
+    reason = world.store.query("c").reason
+    assert reason == "QUARANTINED: left out of batch 0 of purchases, which failed with MemoryError: too much"
+    assert {world.state(id) for id in "abd"} == {"running"}
 
 
 def test_deaths_that_do_not_come_back_stop_nobody(worlds: Worlds) -> None:

@@ -134,7 +134,7 @@ class _Trials:
         self._ingest = ingest
         self._error = error
         first = first_trial(trials) or 0
-        self._reason = trials[first - 1].error or ""
+        self._reason = _reason(trials)
         self._count = len(trials)
         self._history = _outcomes(trials[first:])
         self._enter = gate.alone if any(trial.error == DIED for trial in trials) else gate.shared
@@ -177,6 +177,7 @@ class _Trials:
                 self._error = error
                 self._history[left_out] = False
                 self._metastore.end_trial(plan, number, reason_of(error))
+                self._reason = reason_of(error) if self._reason == DIED else self._reason
             else:
                 self._history[left_out] = True
                 self._results[left_out] = task, result
@@ -194,6 +195,17 @@ class _Trials:
         """Nobody is at fault. The next attempt at the batch begins anew."""
         self._metastore.forget_trials(self._plan.stream, self._plan.batch)
         return self._error or RuntimeError(self._reason)
+
+
+def _reason(rows: Sequence[Trial]) -> str:
+    """Why a batch failed: what was seen says more than that an engine died, which may have come from outside.
+
+    >>> died = Trial(0, (), False, DIED)
+    >>> _reason([died, died, died]), _reason([died, Trial(1, (), False, "MemoryError")])
+    ('the death of the engine', 'MemoryError')
+    """
+    seen = (row.error for row in rows if row.error and row.error != DIED)
+    return next(seen, DIED)
 
 
 def _outcomes(trials: Sequence[Trial]) -> dict[Queries, bool]:
