@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from millstream.errors import SourceError
 from millstream.kernels import bucket
 from millstream.kernels.bucket import Cells
 from millstream.kernels.rows import read_rows, selected_rows
@@ -22,8 +25,8 @@ from millstream.model.selection import Attribute, Leaf, attributes
 from millstream.model.stream import Field, Stream
 from millstream.model.types import LONG, STRING, TIMESTAMP
 from millstream.runtime.home import Home
-from millstream.runtime.worker import IngestTask, load_group, needed_columns, run_ingest
-from millstream.sources.chunk import Chunk, Origin
+from millstream.runtime.worker import IngestTask, gathered, load_group, needed_columns, run_ingest
+from millstream.sources.chunk import CHUNK_ROWS, Chunk, Origin
 
 FIELDS = (Field("time", TIMESTAMP), Field("user", LONG), Field("pack", LONG), Field("note", STRING), Field("x", LONG))
 STREAM = Stream("s", FIELDS, "time", 0)
@@ -150,6 +153,61 @@ def test_the_columns_that_rows_keep_are_read(tmp_path: Path) -> None:
     assert needed_columns(_task(tmp_path, (BY_PACK,))) == ["time", "user", "pack"]
     assert needed_columns(_task(tmp_path, (BY_USER,))) == ["time", "user", "pack", "note"]
     assert needed_columns(_task(tmp_path, (SUMS,))) == ["time", "user", "pack"]
+
+
+@pytest.mark.parametrize("watermark", [None, 22])
+def test_chunks_put_together_give_the_same_cells_as_chunks_one_by_one(tmp_path: Path, watermark: int | None) -> None:
+    task = _task(tmp_path, (BY_USER, SUMS, BY_PACK, BY_BOTH), watermark)
+    found = []
+    for most_rows in (0, 60, CHUNK_ROWS):
+        chunks = [_chunk(rows[first : first + 30]) for rows in CHUNKS for first in range(0, len(rows), 30)]
+        result = run_ingest(replace(task, gathered_rows=most_rows), chunks)
+        data, buckets = _buckets(task, result)
+        (place,) = {cells.place for _, _, cells in buckets if cells.place}
+        dead = (tmp_path / result.rejects[0]).read_text()
+        figures = (result.rows, result.late_rows, result.max_time, result.rejected_rows)
+        cells = {(group, start): _content(cells) for group, start, cells in buckets}
+        found.append((read_rows(data, place).to_pylist(), cells, dead, figures))
+    assert found[0] == found[1] == found[2]
+
+
+def _content(cells: Cells) -> dict[tuple[int | None, int], tuple[int, list[int]]]:
+    """The rows of each key and label, and which these are."""
+    content: dict[tuple[int | None, int], tuple[int, list[int]]] = {}
+    keys, end = cells.keys[0].to_pylist(), 0
+    for key, label, rows in zip(cells.key, cells.label, cells.rows, strict=True):
+        if rows:
+            mine = [] if cells.index is None else cells.index[end : end + rows].tolist()
+            count, before = content.get((keys[key], int(label)), (0, []))
+            content[keys[key], int(label)] = (count + int(rows), before + mine)
+        end += rows
+    return content
+
+
+def test_chunks_are_put_together_up_to_a_number_of_rows_or_bytes() -> None:
+    def sizes(counts: list[int], most_rows: int, most_bytes: int) -> list[int]:
+        pieces = [(pa.table({"n": pa.array(range(n), pa.int64())}), np.arange(n)) for n in counts]
+        made = list(gathered(iter(pieces), most_rows, most_bytes))
+        assert [value for table, _ in made for value in table.column("n").to_pylist()] == [
+            value for n in counts for value in range(n)
+        ]
+        assert all(len(times) == table.num_rows for table, times in made)
+        return [len(times) for _, times in made]
+
+    assert sizes([3, 0, 4, 3, 5, 20, 1], 10, 1_000) == [10, 5, 20, 1]
+    assert sizes([3, 4, 3], 10, 60) == [7, 3]
+    assert sizes([0, 0], 10, 1_000) == []
+
+
+def test_rows_without_a_time_are_named_by_the_chunk_they_came_with(tmp_path: Path) -> None:
+    task = _task(tmp_path, (SUMS,))
+    rows = [row for row in _rows(0, 50) if row["time"] is not None]
+    chunks = [Chunk(_chunk([*rows, {**rows[0], "time": None}]).table, None, Origin(name, 1)) for name in ("a", "b")]
+    result = run_ingest(task, [chunks[0], SourceError("BAD_FILE", "cannot read c", detail="c"), chunks[1]])
+    dead = [json.loads(line) for line in (tmp_path / result.rejects[0]).read_text().splitlines()]
+    last = len(rows) + 1
+    assert [row["origin"] for row in dead] == [f"a:{last}", "c", f"b:{last}"]
+    assert result.rows == 2 * last
 
 
 def test_an_index_far_from_the_beginning_is_as_small_as_one_near_it() -> None:

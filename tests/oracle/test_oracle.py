@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import millstream
 from millstream.engine import firing, replay
-from millstream.runtime import join_fire
+from millstream.runtime import join_fire, worker
 
 from .expected import Oracle
 from .shrink import shrink
@@ -33,6 +33,7 @@ def replay_with(spark: SparkSession, workload: Workload) -> Engine:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(replay, "FIRE_ROUNDS", workload.fire_rounds)
             patch.setattr(join_fire, "PACE", workload.pace)
+            patch.setattr(worker, "GATHERED_ROWS", workload.gathered_rows)
             patch.setattr(firing, "LIGHT", workload.light[0])
             patch.setattr(firing, "HEAVIER", workload.light[1])
             return millstream.replay(spec, out, spark=spark)

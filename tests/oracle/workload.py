@@ -15,6 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from millstream.engine import firing
+from millstream.runtime import worker
 from millstream.runtime.join_fire import Pace
 
 from .grammar import random_query
@@ -146,6 +147,11 @@ class Workload:
     def light(self) -> tuple[int, int]:
         """What is too light for a fire of its own, and how much heavier others must be: each group apart, or few."""
         return self._drawn("light").choice(((firing.LIGHT, firing.HEAVIER), (0, 0), (0, 0), (0, 1)))
+
+    @property
+    def gathered_rows(self) -> int:
+        """Up to how many rows chunks are put together: all of a task, none, or few."""
+        return self._drawn("gathered").choice((worker.GATHERED_ROWS, 0, 0, 50))
 
     @property
     def pace(self) -> Pace:

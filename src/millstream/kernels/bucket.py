@@ -28,7 +28,7 @@ from millstream.kernels.checksum import Altered, checksum
 IntArray = npt.NDArray[np.int64]
 
 # Changes with the bytes that the same cells give: who ingests a batch again must not expect those of another format.
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)

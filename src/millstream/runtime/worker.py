@@ -42,7 +42,7 @@ from millstream.model.statistics import Figures, together
 from millstream.model.stream import Stream
 from millstream.runtime.home import ANSWERS, BUCKETS, DEAD, Home
 from millstream.runtime.versions import read_version
-from millstream.sources.chunk import REJECTED, Chunk
+from millstream.sources.chunk import CHUNK_ROWS, REJECTED, Chunk
 
 IntArray = npt.NDArray[np.int64]
 
@@ -67,6 +67,11 @@ def _keep_memory() -> None:
 
 _keep_memory()
 
+# Rows up to which chunks are put together.
+GATHERED_ROWS = CHUNK_ROWS
+# … and bytes: far below what a worker may take, and what one column of text can have.
+GATHERED_BYTES = 128 << 20
+
 
 @dataclass(frozen=True)
 class IngestTask:
@@ -81,6 +86,8 @@ class IngestTask:
     # Whether expressions are evaluated one by one, because the batch has failed before.
     apart: bool = False
     limits: Limits = field(default_factory=Limits)
+    # Read when the task is made: it travels to the workers.
+    gathered_rows: int = field(default_factory=lambda: GATHERED_ROWS)
 
 
 class KeptGroups:
@@ -183,11 +190,9 @@ def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> Batch
         return BatchResult(0, 0, None, 0, 0, damaged=tuple(damaged))
     work = _Work(task, groups, RowTable(sorted({name for group in groups for name in group.row_columns})))
     evaluator(task.limits).expected_rows = _last_rows.get(task.stream.name, 0)
-    for chunk in _timed(chunks, work.seconds, "read"):
-        if isinstance(chunk, SourceError):
-            work.rejected.append(_rejected_file(chunk))
-        else:
-            _ingest(work, chunk)
+    pieces = _admitted(work, _timed(chunks, work.seconds, "read"))
+    for table, times in gathered(pieces, task.gathered_rows):
+        _ingest(work, table, times)
     _last_rows[task.stream.name] = work.rows
     started = time.perf_counter()
     result = _write(work)
@@ -212,10 +217,41 @@ def _rejected_file(error: SourceError) -> pa.Table:
     return pa.table([[error.message], [error.detail or ""], [""]], schema=REJECTED)
 
 
-def _ingest(work: _Work, chunk: Chunk) -> None:
-    table, times = _admit(work, chunk)
-    if not len(times):
-        return
+# Rows in Arrow and their event times.
+Admitted = tuple[pa.Table, IntArray]
+
+
+def _admitted(work: _Work, chunks: Iterable[Chunk | SourceError]) -> Iterator[Admitted]:
+    for chunk in chunks:
+        if isinstance(chunk, SourceError):
+            work.rejected.append(_rejected_file(chunk))
+        else:
+            yield _admit(work, chunk)
+
+
+def gathered(pieces: Iterable[Admitted], most_rows: int, most_bytes: int = GATHERED_BYTES) -> Iterator[Admitted]:
+    """Neighbours put together as long as they are small: what a group does for each of its cells is done once for all
+    rows of a piece, and many streams come in small files."""
+    held: list[Admitted] = []
+    rows = size = 0
+    for table, times in pieces:
+        if held and (rows + len(times) > most_rows or size + table.nbytes > most_bytes):
+            yield _together(held)
+            held, rows, size = [], 0, 0
+        if len(times):
+            held.append((table, times))
+            rows, size = rows + len(times), size + table.nbytes
+    if held:
+        yield _together(held)
+
+
+def _together(pieces: Sequence[Admitted]) -> Admitted:
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.concat_tables([table for table, _ in pieces]), np.concatenate([times for _, times in pieces])
+
+
+def _ingest(work: _Work, table: pa.Table, times: IntArray) -> None:
     latest = int(times.max())
     work.max_time = latest if work.max_time is None else max(work.max_time, latest)
     started = time.perf_counter()
