@@ -2,7 +2,8 @@
 
 engine 1, 2, 3   batch 0 ─X                               runs
 engine 4, 5      batch 0, all, alone ─X                   trial 1, twice
-engine 6         batch 0 without the newest ── passes     and is committed
+engine 6         batch 0 without the newest ── passes     all, once more ─X
+engine 7         batch 0 without the newest ── passes     and is committed
 """
 
 from __future__ import annotations
@@ -62,8 +63,38 @@ def test_the_first_deaths_are_runs_and_then_everybody_is_tried_alone(worlds: Wor
             world.process(0)
         assert world.tried == [{"a"}]
     world = deadly(worlds.start(), "a")
+    with pytest.raises(Killed):
+        world.process(0)
+    assert world.tried == [set(), {"a"}]
+    world = deadly(worlds.start(), "a")
     world.process(0)
     assert world.tried == [set()]
+    assert world.state("a") == "failed"
+
+
+def test_who_passes_once_the_kills_from_outside_are_over_is_not_stopped(worlds: Worlds) -> None:
+    """Five engines are killed in the same batch: it passes without the newest query, and then with it as well."""
+    worlds.start().create("a", "b")
+    for _ in range(MOST_DEATHS + DEATHS_IN_TRIAL):
+        with pytest.raises(Killed):
+            deadly(worlds.start(), "a", "b").process(0)
+    begin = worlds.start()
+    calls = []
+
+    def killed_before_the_commit(*arguments: Any) -> None:
+        calls.append(arguments)
+        raise Killed
+
+    # The next one is killed too, between the trial with everybody, which passes, and the commit.
+    begin.store.commit_batch = killed_before_the_commit  # type: ignore[method-assign, assignment]
+    with pytest.raises(Killed):
+        begin.process(0)
+    assert calls
+    assert begin.tried[-1] == {"a", "b"}
+    world = worlds.start()
+    world.process(0)
+    assert (world.state("a"), world.state("b")) == ("running", "running")
+    assert world.tried[-1] == {"a", "b"}
 
 
 def test_a_failure_that_is_seen_says_more_than_deaths(worlds: Worlds) -> None:

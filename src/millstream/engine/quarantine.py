@@ -8,7 +8,9 @@ transaction that commits the batch, never before.
 
 A query may also end the JVM or this process, and nobody is left to see it. So a batch that is repeated after a restart
 is written down before it runs; what has no outcome when an engine starts that follows no orderly stop, has ended the
-one before. Batches in which several have ended are tried alone, while no other batch and no fire runs.
+one before. Batches in which several have ended are tried alone, while no other batch and no fire runs. Where a batch
+passes without some query and was only ever seen to end engines, it is tried with everybody once more: who keeps killing
+engines from outside may have gone.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from millstream.catalog.metastore import Metastore, QueryRecord, Trial
 from millstream.engine.isolation import gate
 from millstream.engine.mending import Ingest
 from millstream.engine.registry import Registry
-from millstream.engine.suspects import MOST_TRIALS, Queries, Verdict, next_trial
+from millstream.engine.suspects import MOST_TRIALS, NOBODY, Queries, Verdict, next_trial
 from millstream.model.plan import BatchResult, IngestPlan
 from millstream.runtime.faults import may_be_a_query, reason_of
 from millstream.runtime.home import Home
@@ -137,6 +139,7 @@ class _Trials:
         self._reason = _reason(trials)
         self._count = len(trials)
         self._history = _outcomes(trials[first:])
+        self._confirmed = _dies_with_everybody(trials[first:])
         self._enter = gate.alone if any(trial.error == DIED for trial in trials) else gate.shared
         self._results: dict[Queries, tuple[IngestTask, BatchResult]] = {}
 
@@ -148,6 +151,9 @@ class _Trials:
                 self._try(step)
             elif step.left_out is None or self._count > 2 * MOST_TRIALS:
                 raise self._failed()
+            elif step.left_out and self._reason == DIED and not self._confirmed:
+                # Deaths may have come from outside, and have ended by now.
+                self._try(NOBODY)
             elif step.left_out in self._results:
                 return self._chosen(step.left_out)
             else:
@@ -209,10 +215,35 @@ def _reason(rows: Sequence[Trial]) -> str:
 
 
 def _outcomes(trials: Sequence[Trial]) -> dict[Queries, bool]:
-    """Whether the batch passed without some queries, as far as that is known."""
-    found = {frozenset(one.left_out): one.passed for one in trials if one.passed is not None and one.error != DIED}
-    deaths = Counter(frozenset(one.left_out) for one in trials if one.error == DIED)
-    return found | {left_out: False for left_out, times in deaths.items() if times >= DEATHS_IN_TRIAL}
+    """Whether the batch passed without some queries, as far as that is known. Two engines have to die in a trial that
+    has not passed since."""
+    found: dict[Queries, bool] = {}
+    deaths = Counter[Queries]()
+    for one in trials:
+        left_out = frozenset(one.left_out)
+        if one.error == DIED:
+            deaths[left_out] += 1
+            if deaths[left_out] >= DEATHS_IN_TRIAL:
+                found[left_out] = False
+        elif one.passed is not None:
+            found[left_out] = one.passed
+            deaths[left_out] = 0
+    return found
+
+
+def _dies_with_everybody(trials: Sequence[Trial]) -> bool:
+    """Whether an engine has died with nobody left out after the batch had passed without somebody.
+
+    >>> died, passed = Trial(0, (), False, DIED), Trial(1, ("q",), True, None)
+    >>> _dies_with_everybody([died, died, passed]), _dies_with_everybody([died, died, passed, died])
+    (False, True)
+    """
+    passed = False
+    for one in trials:
+        if passed and not one.left_out and one.error == DIED:
+            return True
+        passed |= bool(one.left_out) and bool(one.passed)
+    return False
 
 
 def _first_batch(record: QueryRecord, stream: str) -> int:
