@@ -90,4 +90,5 @@ def test_answers_of_the_named_workloads(spark: SparkSession) -> None:
     assert SEED is not None
     first, _, knobs = SEED.partition(",")
     for place in range(RUNS):
+        print(f"workload {place + 1} of {RUNS}", flush=True)
         check(Workload.parse(f"{int(first) + place}{',' if knobs else ''}{knobs}"), spark)

@@ -23,7 +23,7 @@ from millstream.model.plan import BatchResult, FireResult
 from millstream.runtime.fire import FireTask, run_fire
 from millstream.runtime.join_fire import JoinTask, run_join_fire
 from millstream.runtime.worker import IngestTask, merged, needed_columns, run_ingest
-from millstream.sources.chunk import CHUNK_ROWS, Chunk, Origin
+from millstream.sources.chunk import Chunk, Origin
 from millstream.sources.splits import Split, read_split
 
 EMPTY = BatchResult(0, 0, None, 0, 0)
@@ -138,24 +138,12 @@ def _ingest_arrow(task: IngestTask, batches: Iterator[pa.RecordBatch]) -> Iterat
 
 
 def _chunks(task: IngestTask, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
-    """Arrow batches put together to chunks that are worth a kernel call."""
-    held: list[pa.RecordBatch] = []
-    rows, first = 0, 1
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= CHUNK_ROWS:
-            yield _chunk(task, held, first)
-            held, first, rows = [], first + rows, 0
-    if rows:
-        yield _chunk(task, held, first)
-
-
-def _chunk(task: IngestTask, batches: list[pa.RecordBatch], first: int) -> Chunk:
-    table = pa.Table.from_batches(batches)
     types = {f.name: f.type.arrow for f in task.stream.fields}
-    wanted = pa.schema([pa.field(name, types[name]) for name in table.column_names])
-    return Chunk(table.cast(wanted), None, Origin(task.stream.name, first))
+    first = 1
+    for batch in batches:
+        wanted = pa.schema([pa.field(name, types[name]) for name in batch.schema.names])
+        yield Chunk(pa.Table.from_batches([batch]).cast(wanted), None, Origin(task.stream.name, first))
+        first += batch.num_rows
 
 
 def _fire(task: FireTask | JoinTask) -> tuple[FireResult, dict[str, float]]:
