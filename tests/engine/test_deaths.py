@@ -16,9 +16,11 @@ from py4j.protocol import Py4JNetworkError
 
 from millstream.engine.isolation import Gate
 from millstream.engine.quarantine import DEATHS_IN_TRIAL, MOST_DEATHS
+from millstream.model.plan import BatchResult
+from millstream.runtime.worker import IngestTask
 from tests.catalog.builders import ADS, join
 
-from .test_quarantine import STREAM, Killed, World, Worlds, expected, worlds
+from .test_quarantine import STREAM, Killed, World, Worlds, expected, members, worlds
 
 __all__ = ["worlds"]
 
@@ -120,6 +122,30 @@ def test_a_failure_that_is_seen_says_more_than_deaths(worlds: Worlds) -> None:
     reason = world.store.query("c").reason
     assert reason == "QUARANTINED: left out of batch 0 of purchases, which failed with MemoryError: too much"
     assert {world.state(id) for id in "abd"} == {"running"}
+
+
+def test_deaths_from_outside_in_a_trial_stop_no_neighbour_of_the_culprit(worlds: Worlds) -> None:
+    """The newest fails the batch while the engine lives. The trial without it would pass, but two engines are killed in
+    it, so that it takes both to pass at first."""
+    worlds.start().create("old")
+    worlds.start().create("bad")
+    world = deadly(worlds.start(), "bad", error=MemoryError("too much"))
+    for _ in range(DEATHS_IN_TRIAL):
+        ingest = world.ingest
+
+        def killed(task: IngestTask, ingest: Any = ingest, world: World = world) -> BatchResult:
+            if members(task) == {"old"}:
+                raise Killed
+            result: BatchResult = ingest(task)
+            return result
+
+        world.ingest = killed  # type: ignore[method-assign]
+        with pytest.raises(Killed):
+            world.process(0)
+        world = deadly(worlds.start(), "bad", error=MemoryError("too much"))
+    world.process(0)
+    assert (world.state("old"), world.state("bad")) == ("running", "failed")
+    assert world.tried == [{"bad"}, {"old"}]
 
 
 def test_deaths_that_do_not_come_back_stop_nobody(worlds: Worlds) -> None:

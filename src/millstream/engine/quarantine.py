@@ -8,9 +8,9 @@ transaction that commits the batch, never before.
 
 A query may also end the JVM or this process, and nobody is left to see it. So a batch that is repeated after a restart
 is written down before it runs; what has no outcome when an engine starts that follows no orderly stop, has ended the
-one before. Batches in which several have ended are tried alone, while no other batch and no fire runs. Where a batch
-passes without some query and was only ever seen to end engines, it is tried with everybody once more: who keeps killing
-engines from outside may have gone.
+one before. Batches in which several have ended are tried alone, while no other batch and no fire runs. Before anybody
+is stopped, trials without fewer of them, of which nothing but deaths is known, run once more: whoever kills engines
+from outside may have gone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millstream.catalog.metastore import Metastore, QueryRecord, Trial
 from millstream.engine.isolation import gate
 from millstream.engine.mending import Ingest
 from millstream.engine.registry import Registry
-from millstream.engine.suspects import MOST_TRIALS, NOBODY, Queries, Verdict, next_trial
+from millstream.engine.suspects import MOST_TRIALS, Queries, Verdict, next_trial
 from millstream.model.plan import BatchResult, IngestPlan
 from millstream.runtime.faults import may_be_a_query, reason_of
 from millstream.runtime.home import Home
@@ -139,7 +139,7 @@ class _Trials:
         self._reason = _reason(trials)
         self._count = len(trials)
         self._history = _outcomes(trials[first:])
-        self._confirmed = _dies_with_everybody(trials[first:])
+        self._doubts = _doubts(trials[first:])
         self._enter = gate.alone if any(trial.error == DIED for trial in trials) else gate.shared
         self._results: dict[Queries, tuple[IngestTask, BatchResult]] = {}
 
@@ -151,9 +151,9 @@ class _Trials:
                 self._try(step)
             elif step.left_out is None or self._count > 2 * MOST_TRIALS:
                 raise self._failed()
-            elif step.left_out and self._reason == DIED and not self._confirmed:
+            elif fewer := [doubt for doubt in self._doubts if doubt < step.left_out]:
                 # Deaths may have come from outside, and have ended by now.
-                self._try(NOBODY)
+                self._try(min(fewer, key=len))
             elif step.left_out in self._results:
                 return self._chosen(step.left_out)
             else:
@@ -173,6 +173,7 @@ class _Trials:
         versions, made = self._registry.without(plan.epoch, plan.stream, left_out)
         self._count += 1
         task = replace(self._task, versions=versions, apart=True)
+        self._doubts.discard(left_out)
         with self._enter():
             number = self._metastore.begin_trial(plan, sorted(left_out), made)
             try:
@@ -231,19 +232,17 @@ def _outcomes(trials: Sequence[Trial]) -> dict[Queries, bool]:
     return found
 
 
-def _dies_with_everybody(trials: Sequence[Trial]) -> bool:
-    """Whether an engine has died with nobody left out after the batch had passed without somebody.
+def _doubts(trials: Sequence[Trial]) -> set[Queries]:
+    """Trials of which nothing is known but as many deaths as count for a failure. One that runs once more does so after
+    others have passed.
 
     >>> died, passed = Trial(0, (), False, DIED), Trial(1, ("q",), True, None)
-    >>> _dies_with_everybody([died, died, passed]), _dies_with_everybody([died, died, passed, died])
-    (False, True)
+    >>> _doubts([died, died, passed]), _doubts([died, died, passed, died])
+    ({frozenset()}, set())
     """
-    passed = False
-    for one in trials:
-        if passed and not one.left_out and one.error == DIED:
-            return True
-        passed |= bool(one.left_out) and bool(one.passed)
-    return False
+    deaths = Counter(frozenset(one.left_out) for one in trials if one.error == DIED)
+    seen = {frozenset(one.left_out) for one in trials if one.error != DIED and one.passed is not None}
+    return {left_out for left_out, times in deaths.items() if times <= DEATHS_IN_TRIAL} - seen
 
 
 def _first_batch(record: QueryRecord, stream: str) -> int:
