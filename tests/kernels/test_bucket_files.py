@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from millstream.config.limits import Limits
 from millstream.errors import SourceError
 from millstream.kernels import bucket
 from millstream.kernels.bucket import Cells
+from millstream.kernels.evaluate import Evaluated
 from millstream.kernels.rows import read_rows, selected_rows
 from millstream.model import codec
 from millstream.model.expression import Call, Column, Expression
@@ -24,10 +28,21 @@ from millstream.model.query import Aggregate, WindowSpec
 from millstream.model.selection import Attribute, Leaf, attributes
 from millstream.model.stream import Field, Stream
 from millstream.model.types import LONG, STRING, TIMESTAMP
+from millstream.runtime import worker
 from millstream.runtime.home import Home
-from millstream.runtime.worker import IngestTask, gathered, load_group, needed_columns, run_ingest
+from millstream.runtime.worker import (
+    GATHERED_BYTES,
+    GATHERED_TEXTS,
+    IngestTask,
+    gathered,
+    load_group,
+    needed_columns,
+    rows_together,
+    run_ingest,
+)
 from millstream.sources.chunk import CHUNK_ROWS, Chunk, Origin
 
+IntArray = npt.NDArray[np.int64]
 FIELDS = (Field("time", TIMESTAMP), Field("user", LONG), Field("pack", LONG), Field("note", STRING), Field("x", LONG))
 STREAM = Stream("s", FIELDS, "time", 0)
 USER, PACK = Column("user", LONG), Column("pack", LONG)
@@ -184,19 +199,67 @@ def _content(cells: Cells) -> dict[tuple[int | None, int], tuple[int, list[int]]
     return content
 
 
-def test_chunks_are_put_together_up_to_a_number_of_rows_or_bytes() -> None:
-    def sizes(counts: list[int], most_rows: int, most_bytes: int) -> list[int]:
-        pieces = [(pa.table({"n": pa.array(range(n), pa.int64())}), np.arange(n)) for n in counts]
-        made = list(gathered(iter(pieces), most_rows, most_bytes))
-        assert [value for table, _ in made for value in table.column("n").to_pylist()] == [
-            value for n in counts for value in range(n)
-        ]
-        assert all(len(times) == table.num_rows for table, times in made)
-        return [len(times) for _, times in made]
+def test_chunks_are_put_together_up_to_a_number_of_rows() -> None:
+    read: list[int] = []
 
-    assert sizes([3, 0, 4, 3, 5, 20, 1], 10, 1_000) == [10, 5, 20, 1]
-    assert sizes([3, 4, 3], 10, 60) == [7, 3]
-    assert sizes([0, 0], 10, 1_000) == []
+    def pieces(counts: list[int]) -> Iterator[tuple[pa.Table, IntArray]]:
+        for n in counts:
+            read.append(n)
+            yield pa.table({"n": pa.array(range(n), pa.int64())}), np.arange(n)
+
+    def sizes(counts: list[int], most_rows: int) -> list[list[int]]:
+        return [[len(times) for _, times in held] for held in gathered(pieces(counts), most_rows)]
+
+    assert sizes([3, 0, 4, 3, 5, 20, 1], 10) == [[3, 4, 3], [5], [20], [1]]
+    assert sizes([3, 4, 2], 0) == [[3], [4], [2]]
+    assert sizes([0, 0], 10) == []
+    read.clear()
+    assert len(next(gathered(pieces([6, 4, 1]), 10))) == 2
+    assert read == [6, 4], "nothing is read ahead of a full piece"
+
+
+def test_how_many_rows_are_put_together_is_known_from_the_stream() -> None:
+    """Not from the columns that are read: those of a repair are fewer."""
+    numbers = Stream("n", FIELDS[:3], "time", 0)
+    assert rows_together(STREAM, CHUNK_ROWS) == GATHERED_TEXTS < CHUNK_ROWS
+    assert rows_together(numbers, CHUNK_ROWS) == CHUNK_ROWS
+    assert rows_together(numbers, 7) == rows_together(STREAM, 7) == 7
+    wide = Stream("w", (FIELDS[0], *(Field(f"x{i}", LONG) for i in range(63))), "time", 0)
+    assert rows_together(wide, CHUNK_ROWS) == GATHERED_BYTES // 512
+
+
+class Picky:
+    """Computes nothing for more than so many rows, as if their values did not fit into memory."""
+
+    def __init__(self, most_rows: int) -> None:
+        self._evaluator, self._most_rows = worker.evaluator(Limits()), most_rows
+        self.expected_rows = 0
+
+    def evaluate_counted(self, table: pa.Table, expressions: Sequence[Expression]) -> list[Evaluated]:
+        if table.num_rows > self._most_rows and any(isinstance(e, Call) for e in expressions):
+            raise MemoryError("too many rows")
+        return self._evaluator.evaluate_counted(table, expressions)
+
+
+def test_an_expression_that_is_too_much_for_all_rows_together_is_tried_chunk_by_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = _task(tmp_path, (BY_BOTH, SUMS))
+    expected = run_ingest(task, [_chunk(rows) for rows in CHUNKS])
+    for most_rows, stopped in ((100, set()), (60, {"q3"})):
+        picky = Picky(most_rows)
+        monkeypatch.setattr(worker, "evaluator", lambda _, picky=picky: picky)
+        result = run_ingest(task, [_chunk(rows) for rows in CHUNKS])
+        assert set(result.broken) == stopped
+        assert (result.rows, result.max_time, result.rejected_rows) == (
+            expected.rows, expected.max_time, expected.rejected_rows
+        )  # fmt: skip
+        found, wanted = (
+            {(group, start): _content(cells) for group, start, cells in _buckets(task, one)[1]}
+            for one in (result, expected)
+        )
+        kept = [place for place in wanted if not stopped or place[0] == SUMS.group]
+        assert {place: found[place] for place in kept} == {place: wanted[place] for place in kept}
 
 
 def test_rows_without_a_time_are_named_by_the_chunk_they_came_with(tmp_path: Path) -> None:

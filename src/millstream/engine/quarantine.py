@@ -36,6 +36,8 @@ DIED = "the death of the engine"
 MOST_DEATHS = 3
 # Deaths in a trial, which runs alone, that count as its failure: one may have come from outside.
 DEATHS_IN_TRIAL = 2
+# Runs of a batch after which its trials begin anew: each trial may take two deaths and one more, and some run again.
+MOST_RUNS = 4 * MOST_TRIALS
 
 
 class Quarantine:
@@ -149,11 +151,11 @@ class _Trials:
             step = next_trial(self._history, queries, new)
             if not isinstance(step, Verdict):
                 self._try(step)
-            elif step.left_out is None or self._count > 2 * MOST_TRIALS:
+            elif step.left_out is None or self._count > MOST_RUNS:
                 raise self._failed()
-            elif fewer := [doubt for doubt in self._doubts if doubt < step.left_out]:
+            elif doubts := [doubt for doubt in self._doubts if _in_favour(doubt, step.left_out)]:
                 # Deaths may have come from outside, and have ended by now.
-                self._try(min(fewer, key=len))
+                self._try(min(doubts, key=lambda doubt: (len(doubt), sorted(doubt))))
             elif step.left_out in self._results:
                 return self._chosen(step.left_out)
             else:
@@ -233,16 +235,35 @@ def _outcomes(trials: Sequence[Trial]) -> dict[Queries, bool]:
 
 
 def _doubts(trials: Sequence[Trial]) -> set[Queries]:
-    """Trials of which nothing is known but as many deaths as count for a failure. One that runs once more does so after
-    others have passed.
+    """Trials that have failed by so many deaths as count for a failure, and were not seen to fail. One that runs once
+    more does so after others have passed.
 
     >>> died, passed = Trial(0, (), False, DIED), Trial(1, ("q",), True, None)
     >>> _doubts([died, died, passed]), _doubts([died, died, passed, died])
     ({frozenset()}, set())
     """
-    deaths = Counter(frozenset(one.left_out) for one in trials if one.error == DIED)
-    seen = {frozenset(one.left_out) for one in trials if one.error != DIED and one.passed is not None}
-    return {left_out for left_out, times in deaths.items() if times <= DEATHS_IN_TRIAL} - seen
+    deaths = Counter[Queries]()
+    seen: set[Queries] = set()
+    for one in trials:
+        left_out = frozenset(one.left_out)
+        if one.error == DIED:
+            deaths[left_out] += 1
+        elif one.passed:
+            deaths[left_out] = 0
+        elif one.passed is not None:
+            seen.add(left_out)
+    return {left_out for left_out, times in deaths.items() if 0 < times <= DEATHS_IN_TRIAL} - seen
+
+
+def _in_favour(doubt: Queries, left_out: Queries) -> bool:
+    """Whether the batch, if it passes without ``doubt``, acquits somebody who would be stopped. Who is alone could only
+    be acquitted by the batch with everybody.
+
+    >>> a, ad, cd = frozenset("a"), frozenset("ad"), frozenset("cd")
+    >>> _in_favour(frozenset(), a), _in_favour(cd, a), _in_favour(cd, ad), _in_favour(ad | cd, ad)
+    (True, False, True, False)
+    """
+    return doubt < left_out if len(left_out) == 1 else bool(left_out - doubt)
 
 
 def _first_batch(record: QueryRecord, stream: str) -> int:

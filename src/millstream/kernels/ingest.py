@@ -46,11 +46,15 @@ ALONE = 2.0
 class Tally:
     """Counts by query that a chunk adds to."""
 
-    late: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
     # Queries that must be stopped, with the reason.
     broken: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: Tally) -> None:
+        self.failures.update(other.failures)
+        self.rows.update(other.rows)
+        self.broken = other.broken | self.broken
 
 
 @dataclass(frozen=True)

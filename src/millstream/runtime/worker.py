@@ -67,10 +67,12 @@ def _keep_memory() -> None:
 
 _keep_memory()
 
-# Rows up to which chunks are put together.
+# Rows up to which chunks are put together, bytes where rows have a fixed width, and rows where they have not. All of it
+# is known from the stream: a batch that is ingested again for some of its groups, and so with fewer columns, must be
+# divided alike to give the same bytes.
 GATHERED_ROWS = CHUNK_ROWS
-# … and bytes: far below what a worker may take, and what one column of text can have.
 GATHERED_BYTES = 128 << 20
+GATHERED_TEXTS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,8 @@ class _Work:
     selected: dict[str, list[tuple[pa.Array, ...]]] = field(default_factory=lambda: defaultdict(list))
     tally: Tally = field(default_factory=Tally)
     broken: Broken = field(default_factory=Broken)
+    # Whether chunks are no longer put together.
+    one_by_one: bool = False
     late_by_window: Counter[WindowSpec] = field(default_factory=Counter)
     rejected: list[pa.Table] = field(default_factory=list)
     rows: int = 0
@@ -190,9 +194,11 @@ def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> Batch
         return BatchResult(0, 0, None, 0, 0, damaged=tuple(damaged))
     work = _Work(task, groups, RowTable(sorted({name for group in groups for name in group.row_columns})))
     evaluator(task.limits).expected_rows = _last_rows.get(task.stream.name, 0)
-    pieces = _admitted(work, _timed(chunks, work.seconds, "read"))
-    for table, times in gathered(pieces, task.gathered_rows):
-        _ingest(work, table, times)
+    admitted = _admitted(work, _timed(chunks, work.seconds, "read"))
+    for pieces in gathered(admitted, rows_together(task.stream, task.gathered_rows)):
+        _ingest(work, pieces)
+        # Not kept while the next are read.
+        del pieces
     _last_rows[task.stream.name] = work.rows
     started = time.perf_counter()
     result = _write(work)
@@ -229,20 +235,35 @@ def _admitted(work: _Work, chunks: Iterable[Chunk | SourceError]) -> Iterator[Ad
             yield _admit(work, chunk)
 
 
-def gathered(pieces: Iterable[Admitted], most_rows: int, most_bytes: int = GATHERED_BYTES) -> Iterator[Admitted]:
+def rows_together(stream: Stream, most: int) -> int:
+    """How many rows of a stream are put together, at most."""
+    try:
+        width = sum(field.type.arrow.bit_width for field in stream.fields) / 8
+    except ValueError:
+        return min(most, GATHERED_TEXTS)
+    return min(most, int(GATHERED_BYTES / width))
+
+
+def gathered(pieces: Iterable[Admitted], most_rows: int) -> Iterator[list[Admitted]]:
     """Neighbours put together as long as they are small: what a group does for each of its cells is done once for all
-    rows of a piece, and many streams come in small files."""
+    rows, and many streams come in small files."""
     held: list[Admitted] = []
-    rows = size = 0
-    for table, times in pieces:
-        if held and (rows + len(times) > most_rows or size + table.nbytes > most_bytes):
-            yield _together(held)
-            held, rows, size = [], 0, 0
-        if len(times):
-            held.append((table, times))
-            rows, size = rows + len(times), size + table.nbytes
+    rows = 0
+    for piece in pieces:
+        count = len(piece[1])
+        if held and rows + count > most_rows:
+            yield held
+            held, rows = [], 0
+        if count:
+            held.append(piece)
+            rows += count
+        if held and rows >= most_rows:
+            yield held
+            held, rows = [], 0
+        # Not kept while the next is read.
+        del piece
     if held:
-        yield _together(held)
+        yield held
 
 
 def _together(pieces: Sequence[Admitted]) -> Admitted:
@@ -251,30 +272,46 @@ def _together(pieces: Sequence[Admitted]) -> Admitted:
     return pa.concat_tables([table for table, _ in pieces]), np.concatenate([times for _, times in pieces])
 
 
-def _ingest(work: _Work, table: pa.Table, times: IntArray) -> None:
-    latest = int(times.max())
-    work.max_time = latest if work.max_time is None else max(work.max_time, latest)
+def _ingest(work: _Work, pieces: Sequence[Admitted]) -> None:
+    if len(pieces) > 1 and work.one_by_one:
+        for piece in pieces:
+            _ingest(work, [piece])
+        return
+    table, times = _together(pieces)
     started = time.perf_counter()
-    batch = Batch(table, times, evaluator(work.task.limits), work.broken, work.task.apart)
+    broken = Broken(dict(work.broken.everywhere), dict(work.broken.selected))
+    batch = Batch(table, times, evaluator(work.task.limits), broken, work.task.apart)
     batch.prepare(expressions(work.groups))
     prepared = time.perf_counter()
+    tally = Tally()
+    found: list[tuple[int, SliceCells]] = []
+    selected: list[tuple[str, tuple[pa.Array, ...]]] = []
+    for number, group in enumerate(work.groups):
+        if batch.broken:
+            blame(group, batch.broken, tally)
+        if group.version.windowed:
+            found += [(number, cells) for cells in slice_cells(group, batch, work.task.watermark, tally)]
+        else:
+            selected += select_rows(group, batch, tally).items()
+    if len(pieces) > 1 and broken != work.broken:
+        # What an expression may take does not grow with the rows that happen to wait.
+        work.one_by_one = True
+        _ingest(work, pieces)
+        return
+    aggregated = time.perf_counter()
     work.seconds["evaluate"] += prepared - started
+    work.seconds["classes"] += batch.seconds_in_classes
+    work.seconds["aggregate"] += aggregated - prepared - batch.seconds_in_classes
+    work.broken = broken
+    work.tally.add(tally)
+    for query, rows in selected:
+        work.selected[query].append(rows)
+    latest = int(times.max())
+    work.max_time = latest if work.max_time is None else max(work.max_time, latest)
     windows = tuple(dict.fromkeys(w for g in work.groups for w in g.windows))
     by_window, late = late_rows(times, work.task.watermark, windows)
     work.late += late
     work.late_by_window.update(by_window)
-    found: list[tuple[int, SliceCells]] = []
-    for number, group in enumerate(work.groups):
-        if batch.broken:
-            blame(group, batch.broken, work.tally)
-        if group.version.windowed:
-            found += [(number, cells) for cells in slice_cells(group, batch, work.task.watermark, work.tally)]
-        else:
-            for query, rows in select_rows(group, batch, work.tally).items():
-                work.selected[query].append(rows)
-    aggregated = time.perf_counter()
-    work.seconds["classes"] += batch.seconds_in_classes
-    work.seconds["aggregate"] += aggregated - prepared - batch.seconds_in_classes
     _measure(work, batch, found)
     _keep(work, table, found)
     work.seconds["keep rows"] += time.perf_counter() - aggregated
