@@ -97,12 +97,29 @@ def test_two_culprits_are_found_one_after_the_other(worlds: Worlds) -> None:
     assert world.sums("a") == world.sums("d") == expected(0, 17)
 
 
-def test_the_only_query_needs_two_deaths_alone(worlds: Worlds) -> None:
+def test_the_only_query_needs_two_deaths_alone_and_one_after_a_fire_of_nothing(worlds: Worlds) -> None:
     begun(worlds, "a")
     world, lives = die(worlds, "a")
     assert world.state("a") == "failed"
-    assert len(lives) == MOST_DEATHS + DEATHS_IN_TRIAL + 1
-    assert lives[-1] == [set()], "a fire of nothing passes"
+    assert len(lives) == MOST_DEATHS + DEATHS_IN_TRIAL + 2
+    assert lives[-2:] == [[set(), {"a"}], []]
+
+
+@pytest.mark.parametrize("ids", ["a", "ab"])
+def test_who_passes_once_the_kills_from_outside_are_over_is_not_stopped(worlds: Worlds, ids: str) -> None:
+    """Engines are killed in the fire of the first until it would be stopped."""
+    begun(worlds, *ids)
+    for _ in range(MOST_DEATHS + DEATHS_IN_TRIAL):
+        world = worlds.start()
+        deadly(world, "a")
+        with pytest.raises(Killed):
+            fire_all(world)
+    world, lives = die(worlds)
+    assert lives == [[set(ids) - {"a"}, {"a"}]]
+    for id in ids:
+        assert world.state(id) == "running"
+        assert world.sums(id) == expected(0, 17)
+    assert world.store.fire_trials() == []
 
 
 def test_windows_that_come_due_between_deaths_do_not_hide_the_culprit(worlds: Worlds) -> None:
@@ -116,7 +133,7 @@ def test_windows_that_come_due_between_deaths_do_not_hide_the_culprit(worlds: Wo
             fire_all(world)
     assert len({row.queries for row in world.store.fire_trials()}) > 1
     world, lives = die(worlds, "bad")
-    before = set().union(*(fired for life in lives[:-1] for fired in life))
+    before = set().union(*(fired for life in lives[:-2] for fired in life))
     assert before <= {"a", "bad", "new2"}, "only those in all the deaths are under suspicion"
     assert (world.state("a"), world.state("bad")) == ("running", "failed")
     assert {world.state(f"new{batch}") for batch in range(2, 2 + MOST_DEATHS)} == {"running"}

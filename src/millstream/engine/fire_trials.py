@@ -4,7 +4,7 @@
     engine 2, 3, 4    the same, written down first ─X      three deaths
     engine 5, 6       a half of those in all of them, alone ─X
     engine 7          a quarter, alone ── passes: published; the other quarter, alone ─X  …
-    …                 one query, alone ─X, twice ──► others pass alone: it is stopped
+    …                 one query, alone ─X, twice ──► others pass alone: once more, alone ─X ──► it is stopped
                                                      none does: nobody is
 
 An engine that follows no orderly stop writes the first fire of each stream down before it runs: whatever was due when
@@ -49,23 +49,29 @@ class FireTrials:
         stop: Callable[[str], None],
         control: Callable[[], None] = lambda: None,
     ) -> None:
-        """Fire these queries of a stream or of joined streams, and ``stop`` those that engines die of, while the others
-        pass, or ``control``, which has no query in it."""
+        """Fire these queries of a stream or of joined streams, and ``stop`` those that engines die of, also after the
+        others have passed, or ``control``, which has no query in it."""
         deaths = [row for row in self._deaths if row.name == name]
         if not self.watches(name):
             with gate.shared():
                 fire(queries)
             return
-        guilty = [query for query in sorted(queries) if _convicted(query, deaths)]
-        others_pass = self._fire_others(name, [q for q in sorted(queries) if q not in guilty], deaths, fire, guilty)
-        if not guilty or others_pass or self._nothing_passes(name, guilty, deaths, control):
-            for query in guilty:
-                stop(query)
+        guilty = [query for query in sorted(queries) if _deaths_alone(query, deaths) > DEATHS_IN_TRIAL]
+        for query in guilty:
+            stop(query)
+        left = [query for query in sorted(queries) if query not in guilty]
+        doubted = [query for query in left if _deaths_alone(query, deaths) == DEATHS_IN_TRIAL]
+        others = [query for query in left if query not in doubted]
+        others_pass = self._fire_others(name, others, deaths, fire, doubted)
+        if others_pass or self._nothing_passes(name, doubted, deaths, control):
+            # Whoever has killed engines from outside may have gone.
+            for query in doubted:
+                self._written_down(name, [query], fire, alone=True)
             self._forget(name, deaths)
         else:
             # Engines die whatever they fire: nothing is held against anybody any more.
             self._forget(name, deaths)
-            self._written_down(name, guilty, fire, alone=False)
+            self._written_down(name, doubted, fire, alone=False)
         self._passed.add(name)
 
     def _forget(self, name: str, deaths: Sequence[FireTrial]) -> None:
@@ -74,7 +80,7 @@ class FireTrials:
             self._deaths = [row for row in self._deaths if row.name != name]
 
     def _fire_others(
-        self, name: str, left: list[str], deaths: Sequence[FireTrial], fire: FireSome, guilty: Sequence[str]
+        self, name: str, left: list[str], deaths: Sequence[FireTrial], fire: FireSome, doubted: Sequence[str]
     ) -> bool:
         """Fire those that nothing is proven of, the suspects among them in halves; tells whether any passed alone."""
         passed = False
@@ -83,16 +89,18 @@ class FireTrials:
             passed = True
             left = [query for query in left if query not in part]
         if left:
-            alone = bool(guilty) and not passed
+            alone = bool(doubted) and not passed
             self._written_down(name, left, fire, alone=alone)
             passed |= alone
         return passed
 
     def _nothing_passes(
-        self, name: str, guilty: Sequence[str], deaths: Sequence[FireTrial], control: Callable[[], None]
+        self, name: str, doubted: Sequence[str], deaths: Sequence[FireTrial], control: Callable[[], None]
     ) -> bool:
         """Where a single query is due: whether a fire of nothing passes, in which no engine has died before."""
-        if len(guilty) > 1 or any(not row.queries for row in deaths):
+        if not doubted:
+            return True
+        if len(doubted) > 1 or any(not row.queries for row in deaths):
             return False
         self._written_down(name, (), lambda _: control(), alone=True)
         return True
@@ -110,8 +118,8 @@ class FireTrials:
             self._metastore.end_fire_trials([number])
 
 
-def _convicted(query: str, deaths: Sequence[FireTrial]) -> bool:
-    return sum(row.alone and row.queries == (query,) for row in deaths) >= DEATHS_IN_TRIAL
+def _deaths_alone(query: str, deaths: Sequence[FireTrial]) -> int:
+    return sum(row.alone and row.queries == (query,) for row in deaths)
 
 
 def _next_alone(queries: Sequence[str], deaths: Sequence[FireTrial]) -> list[str]:

@@ -273,10 +273,16 @@ def _together(pieces: Sequence[Admitted]) -> Admitted:
 
 
 def _ingest(work: _Work, pieces: Sequence[Admitted]) -> None:
-    if len(pieces) > 1 and work.one_by_one:
+    """Together; where that breaks an expression one by one, from then on: what an expression may take does not grow
+    with the rows that happen to wait."""
+    if work.one_by_one or not _ingest_together(work, pieces):
+        work.one_by_one = True
         for piece in pieces:
-            _ingest(work, [piece])
-        return
+            _ingest_together(work, [piece])
+
+
+def _ingest_together(work: _Work, pieces: Sequence[Admitted]) -> bool:
+    """Gives whether that was possible; of a single piece it always is."""
     table, times = _together(pieces)
     started = time.perf_counter()
     broken = Broken(dict(work.broken.everywhere), dict(work.broken.selected))
@@ -294,10 +300,7 @@ def _ingest(work: _Work, pieces: Sequence[Admitted]) -> None:
         else:
             selected += select_rows(group, batch, tally).items()
     if len(pieces) > 1 and broken != work.broken:
-        # What an expression may take does not grow with the rows that happen to wait.
-        work.one_by_one = True
-        _ingest(work, pieces)
-        return
+        return False
     aggregated = time.perf_counter()
     work.seconds["evaluate"] += prepared - started
     work.seconds["classes"] += batch.seconds_in_classes
@@ -315,6 +318,7 @@ def _ingest(work: _Work, pieces: Sequence[Admitted]) -> None:
     _measure(work, batch, found)
     _keep(work, table, found)
     work.seconds["keep rows"] += time.perf_counter() - aggregated
+    return True
 
 
 def _measure(work: _Work, batch: Batch, found: Sequence[tuple[int, SliceCells]]) -> None:
