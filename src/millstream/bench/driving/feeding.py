@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from millstream.bench.driving.model import GeneratorProof, StreamSpec
 from millstream.bench.driving.pace import Pace
 from millstream.bench.systems import flink_rows
+from millstream.runtime.home import sync_path
 from millstream.sources.generators import generator_from
 
 # Files that become due in a second, of each stream: an answer waits for its last file at most so long.
@@ -94,6 +95,8 @@ def _make(supply: Supply, density: int, seed: int, known: Supply | None) -> Supp
         table = generator.generate(begin, begin + supply.file_rows)
         spent = time.thread_time() - before
         write_rows(table, supply.path(number), supply.form)
+        # Else the system under test would wait for the disk behind gigabytes of the driver's.
+        sync_path(str(supply.path(number)))
         return spent
 
     first = known.files if known else 0
