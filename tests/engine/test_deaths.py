@@ -80,7 +80,7 @@ def test_who_passes_once_the_kills_from_outside_are_over_is_not_stopped(worlds: 
     for _ in range(MOST_DEATHS + DEATHS_IN_TRIAL):
         with pytest.raises(Killed):
             deadly(worlds.start(), "a", "b").process(0)
-    begin = worlds.start()
+    killed = worlds.start()
     calls = []
 
     def killed_before_the_commit(*arguments: Any) -> None:
@@ -88,11 +88,11 @@ def test_who_passes_once_the_kills_from_outside_are_over_is_not_stopped(worlds: 
         raise Killed
 
     # The next one is killed too, between the trial with everybody, which passes, and the commit.
-    begin.store.commit_batch = killed_before_the_commit  # type: ignore[method-assign, assignment]
+    killed.store.commit_batch = killed_before_the_commit  # type: ignore[method-assign, assignment]
     with pytest.raises(Killed):
-        begin.process(0)
+        killed.process(0)
     assert calls
-    assert begin.tried[-1] == {"a", "b"}
+    assert killed.tried[-1] == {"a", "b"}
     world = worlds.start()
     world.process(0)
     assert (world.state("a"), world.state("b")) == ("running", "running")
