@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from millstream.config import Limits
 from millstream.errors import EvaluationError
+from millstream.kernels import expand
 from millstream.kernels.batch import Batch, Broken
-from millstream.kernels.evaluate import FEWEST_ROWS, JURY, JURY_ROWS, TRIAL_ROWS, Evaluator
+from millstream.kernels.evaluate import FEWEST_ROWS, JURY, JURY_ROWS, TRIAL_ROWS, Evaluator, Refused
 from millstream.kernels.guard import watched
 from millstream.model.expression import Call, Column, Expression, Literal
 from millstream.model.types import INTEGER, LONG, STRING
@@ -80,7 +83,7 @@ def test_new_expressions_are_tried_on_a_few_rows_before_a_large_table_pays_for_t
     evaluator = Spying(Limits(evaluation_time=2_000_000))
     assert len(evaluator.evaluate(table(1000), [slow()])[0]) == 1000, "a slow stream has the time"
     evaluator = Spying(Limits(evaluation_time=2_000_000))
-    evaluator.expected_rows = 200_000
+    evaluator.begin(200_000)
     with pytest.raises(EvaluationError, match="more than 2 seconds"):
         evaluator.evaluate(table(1000), [slow()])
 
@@ -92,6 +95,22 @@ def test_one_long_row_condemns_no_expression(expression: Expression) -> None:
     evaluator = Spying(Limits(evaluation_time=20_000_000))
     assert evaluator._is_suspect(rows.set_column(0, "name", pa.array(names)), (repeated(2),)), "it looks large at first"
     assert len(evaluator.evaluate(rows.set_column(0, "name", pa.array(names)), [expression])[0]) == 60_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="nowhere to count threads")
+def test_a_database_has_no_threads_of_its_own_that_could_want_memory_while_there_is_none() -> None:
+    """One that did ended the process with a segmentation fault."""
+
+    def threads() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    evaluator = Evaluator()
+    evaluator.evaluate(table(10), [repeated(2)])
+    before = threads()
+    others = [Evaluator(), Evaluator(), expand._Database(1 << 26, None)]
+    assert threads() <= before
+    for one in others:
+        one.close()
 
 
 class Spying(Evaluator):
@@ -154,8 +173,34 @@ def test_an_expression_breaks_alone_and_once_for_all_chunks_of_a_task(apart: boo
         assert chunk.value(repeated(100_000)).null_count == 10_000
         assert chunk.broken == {repeated(100_000): MEMORY}
         if number == 0:
-            assert evaluator.calls == ([1, 1] if apart else [2, 1, 1])
-    assert sum(evaluator.calls) == (4 if apart else 6), "in later chunks it is not evaluated again"
+            assert evaluator.calls == ([1, 1] if apart else [2, 1]), "the others go on together"
+    assert sum(evaluator.calls) == (4 if apart else 5), "in later chunks it is not evaluated again"
+
+
+def test_what_was_weighed_on_rows_of_a_task_is_not_weighed_again_on_fewer_of_them() -> None:
+    evaluator = Spying(Limits(evaluation_time=2_000_000))
+    evaluator.begin(200_000)
+    for rows, most_tries in ((20_000, 100), (2_000, 3)):
+        before = len(evaluator.sizes)
+        with pytest.raises(EvaluationError, match="more than 2 seconds") as refused:
+            evaluator.evaluate(table(rows), [repeated(2), slow()])
+        assert isinstance(refused.value, Refused)
+        assert set(refused.value.guilty) == {slow()}, "the other is not to blame"
+        assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+        assert len(evaluator.sizes) - before <= most_tries
+    evaluator.begin()
+    assert len(evaluator.evaluate(table(2000), [slow()])[0]) == 2000, "rows of another task are weighed anew"
+
+
+def test_all_that_would_take_too_long_are_refused_at_once_and_what_breaks_a_trial_is_named() -> None:
+    evaluator = Evaluator(Limits(evaluation_memory=48 << 20, evaluation_time=2_000_000))
+    large = [repeated(1_000_000), Call("Concat", (repeated(1_000_000),) * 10, STRING)]
+    with pytest.raises(Refused) as refused:
+        evaluator.evaluate(table(), [*large, repeated(2), slow(100_000)])
+    assert {e: error.code for e, error in refused.value.guilty.items()} == dict.fromkeys(
+        [*large, slow(100_000)], "LIMIT_EXCEEDED"
+    )
+    assert len(evaluator.evaluate(table(), [repeated(2)])[0]) == 10_000
 
 
 def test_what_breaks_on_selected_rows_is_not_held_against_those_that_need_all() -> None:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from millstream.errors import reason_for
 from millstream.kernels.classes import ClassTable, Cuts
-from millstream.kernels.evaluate import Evaluated
+from millstream.kernels.evaluate import Evaluated, Refused
 from millstream.kernels.guard import NOBODYS_FAULT
 from millstream.kernels.keys import Keys, code_keys
 from millstream.kernels.slices import Slicer
@@ -149,17 +149,21 @@ class Batch:
         if self._apart:
             self._values.update({e: self._alone(e) for e in good})
         elif good:
-            self._values.update(zip(good, self._evaluate(good), strict=True))
+            self._values.update(self._evaluate(good))
 
-    def _evaluate(self, expressions: list[Expression]) -> list[Evaluated]:
-        """All at once; if that fails, one by one, so that a query whose expression breaks the evaluator breaks
-        alone."""
+    def _evaluate(self, expressions: list[Expression]) -> dict[Expression, Evaluated]:
+        """All at once, but for those that are refused; if that fails, one by one, so that a query whose expression
+        breaks the evaluator breaks alone."""
         try:
-            return self._evaluator.evaluate_counted(self.table, expressions)
+            return dict(zip(expressions, self._evaluator.evaluate_counted(self.table, expressions), strict=True))
         except NOBODYS_FAULT:
             raise
+        except Refused as refused:
+            self.broken.update({e: reason_for(error) for e, error in refused.guilty.items()})
+            good = [e for e in expressions if e not in refused.guilty]
+            return {e: self._nothing(e) for e in refused.guilty} | (self._evaluate(good) if good else {})
         except Exception:
-            return [self._alone(e) for e in expressions]
+            return {e: self._alone(e) for e in expressions}
 
     def _alone(self, expression: Expression) -> Evaluated:
         """In small steps, since an evaluation can be interrupted only between two of them."""

@@ -7,7 +7,7 @@ import itertools
 import statistics
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.config import Limits
-from millstream.kernels.guard import allowance, end_process, too_long, too_much, watched
+from millstream.errors import EvaluationError
+from millstream.kernels.guard import ONE_THREAD, allowance, end_process, too_long, too_much, watched
 from millstream.model.expression import Column, Expression, Literal, Value, columns, rewrite
 from millstream.model.types import DataType
 from millstream.sql.functions import Program
@@ -58,6 +59,27 @@ class Evaluated:
 
     values: pa.Array
     failures: Counts | None
+
+
+class Refused(EvaluationError):
+    """Some of the expressions would take more than they may; ``guilty`` are they, each with its error. Of the others
+    nothing is known yet."""
+
+    def __init__(self, guilty: dict[Expression, EvaluationError]) -> None:
+        first = next(iter(guilty.values()))
+        super().__init__(first.code, first.message, hint=first.hint)
+        self.guilty = guilty
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Refused, (self.guilty,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """What an expression takes for each row."""
+
+    seconds: float
+    size: float
 
 
 # DuckDB's binding prints pages about leaks when a connection outlives the interpreter.
@@ -179,16 +201,21 @@ class Evaluator:
         # Arrow reserves a gigabyte of addresses with its first allocation: now, and not while memory is limited.
         pa.allocate_buffer(1)
         self._memory = limits.evaluation_memory
-        memory = f"{self._memory}B"
-        self._connection = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": memory})
+        self._connection = duckdb.connect(":memory:", config={**ONE_THREAD, "memory_limit": f"{self._memory}B"})
         self._prepared = _Prepared(self._connection)
         # A worker whose evaluation cannot be interrupted is given up; the driver cannot be.
         self._last_resort = end_process if in_worker else None
         self._seconds = limits.evaluation_time / 1e6
         self._tried: set[Expression] = set()
-        # Rows that are to be expected at a time: those of a task may come in many small tables.
-        self.expected_rows = 0
+        # Expressions under suspicion on which the rows of the task have been tried.
+        self._weighed: dict[Expression, _Weight] = {}
+        self._expected_rows = 0
         _open.add(self)
+
+    def begin(self, expected_rows: int = 0) -> None:
+        """A task begins. So many rows are expected: they may come in many small tables."""
+        self._expected_rows = expected_rows
+        self._weighed.clear()
 
     def close(self) -> None:
         """Give the connection back; the evaluator is of no use after that."""
@@ -240,14 +267,21 @@ class Evaluator:
         if not new or table.num_rows < TRIED_FROM:
             return
         if self._is_suspect(table, new):
-            for expression in new:
-                self._convict(table, expression)
+            guilty = {expression: error for expression in new if (error := self._verdict(table, expression))}
+            if guilty:
+                raise Refused(guilty)
         if len(self._tried) > _TRIED:
             self._tried.clear()
         self._tried.update(new)
 
     def _is_suspect(self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...]) -> bool:
         """Whether the first rows look as if the table took more time or room than is allowed: cheap, often wrong."""
+        try:
+            return self._looks_heavy(table, expressions)
+        except EvaluationError:
+            return True
+
+    def _looks_heavy(self, table: pa.Table | pa.RecordBatch, expressions: tuple[Expression, ...]) -> bool:
         one, size = self._tasted(table.slice(0, 1), expressions)
         rows = self._rows_to_come(table)
         if size * table.num_rows > self._memory:
@@ -260,25 +294,28 @@ class Evaluator:
         long = (some - one) * rows / tried > self._allowed(rows)
         return long or size * table.num_rows / tried > self._memory
 
-    def _convict(self, table: pa.Table | pa.RecordBatch, expression: Expression) -> None:
-        """Refuse an expression by rows from all over the table. The median counts: a row that is much longer than the
-        others, or a moment in which the machine is slow, condemns nobody."""
-        spread = [place * table.num_rows // JURY for place in range(JURY)]
-        sizes, seconds = [], []
-        for place in spread:
-            planning, size = self._tasted(table.slice(place, 1), (expression,))
-            sizes.append(size)
-            seconds.append(planning)
-        if statistics.median(sizes) * table.num_rows > self._memory:
-            raise too_much(self._memory)
-        planning = statistics.median(seconds)
-        block = min(self._block(table, expression, planning), table.num_rows // JURY)
+    def _verdict(self, table: pa.Table | pa.RecordBatch, expression: Expression) -> EvaluationError | None:
+        """Why an expression is refused, by rows from all over the table."""
+        try:
+            weight = self._weighed.get(expression) or self._weigh(table, expression)
+        except EvaluationError as error:
+            return error
+        if weight.size * table.num_rows > self._memory:
+            return too_much(self._memory)
         rows = self._rows_to_come(table)
-        tasted = [self._tasted(table.slice(place, block), (expression,)) for place in spread]
-        if statistics.median(size for _, size in tasted) * table.num_rows / block > self._memory:
+        return too_long(self._seconds) if weight.seconds * rows > self._allowed(rows) else None
+
+    def _weigh(self, table: pa.Table | pa.RecordBatch, expression: Expression) -> _Weight:
+        """Medians: a row that is much longer than the others, or a moment in which the machine is slow, condemns
+        nobody."""
+        spread = [place * table.num_rows // JURY for place in range(JURY)]
+        planning, size = _medians(self._tasted(table.slice(place, 1), (expression,)) for place in spread)
+        if size * table.num_rows > self._memory:
             raise too_much(self._memory)
-        if (statistics.median(spent for spent, _ in tasted) - planning) * rows / block > self._allowed(rows):
-            raise too_long(self._seconds)
+        block = min(self._block(table, expression, planning), table.num_rows // JURY)
+        seconds, size = _medians(self._tasted(table.slice(place, block), (expression,)) for place in spread)
+        found = self._weighed[expression] = _Weight((seconds - planning) / block, size / block)
+        return found
 
     def _block(self, table: pa.Table | pa.RecordBatch, expression: Expression, planning: float) -> int:
         """Rows that are worth a look; the first few tell how long each takes."""
@@ -296,7 +333,7 @@ class Evaluator:
         return time.thread_time() - before, sum(int(one.values.nbytes) for one in found)
 
     def _rows_to_come(self, table: pa.Table | pa.RecordBatch) -> int:
-        return max(int(table.num_rows), min(self.expected_rows, LIMITED_ROWS))
+        return max(int(table.num_rows), min(self._expected_rows, LIMITED_ROWS))
 
     def _allowed(self, rows: int) -> float:
         """Seconds for so many rows."""
@@ -320,6 +357,11 @@ class Evaluator:
             failed = answer.column(f"f{index}").to_numpy() if counted else None
             results.append(Evaluated(values, failed))
         return results
+
+
+def _medians(tasted: Iterable[tuple[float, int]]) -> tuple[float, float]:
+    seconds, sizes = zip(*tasted, strict=True)
+    return statistics.median(seconds), statistics.median(sizes)
 
 
 def _input(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.kernels.expand_sql import DISABLED_OPTIMIZERS, Input, Statement, leg_table, reads_window, statement
+from millstream.kernels.guard import ONE_THREAD
 from millstream.model.expression import columns
 from millstream.model.join import JoinQuery, leg_column
 from millstream.model.types import DataType
@@ -43,7 +44,7 @@ class _Database:
         self._held = 0
         directory = Path(spill or tempfile.gettempdir()) / f"millstream-{uuid4().hex}"
         self.connection = duckdb.connect(
-            ":memory:", config={"threads": 1, "memory_limit": f"{memory}B", "temp_directory": str(directory)}
+            ":memory:", config={**ONE_THREAD, "memory_limit": f"{memory}B", "temp_directory": str(directory)}
         )
         self.connection.execute(f"SET disabled_optimizers = '{DISABLED_OPTIMIZERS}'")
 

@@ -28,6 +28,10 @@ LOOK = 0.25
 # times its limit; then its process ends.
 PATIENCE = 4
 MEGABYTE = 1 << 20
+# How DuckDB is opened wherever its process may be held to an allowance. Its threads for asynchronous work must not be
+# there: one that first asks for memory while there is none ends the process with a segmentation fault (its allocator
+# makes an arena for each thread, and takes it for granted).
+ONE_THREAD = {"threads": 1, "async_threads": 0}
 # DuckDB puts what does not fit into memory on disk; no query is to blame if that cannot be written.
 NOBODYS_FAULT = duckdb.IOException
 

@@ -141,8 +141,15 @@ def load_group(home: Home, path: str) -> Group:
     return kept_groups.get(home, path)
 
 
+def evaluator(limits: Limits, expected_rows: int = 0) -> Evaluator:
+    """That of this process, for a task that begins."""
+    kept = _evaluator(limits)
+    kept.begin(expected_rows)
+    return kept
+
+
 @lru_cache(maxsize=1)
-def evaluator(limits: Limits) -> Evaluator:
+def _evaluator(limits: Limits) -> Evaluator:
     return Evaluator(limits, in_worker=True)
 
 
@@ -160,6 +167,7 @@ class _Work:
 
     task: IngestTask
     groups: list[Group]
+    evaluator: Evaluator
     rows_kept: RowTable
     slices: dict[tuple[int, int, int], list[Cells]] = field(default_factory=lambda: defaultdict(list))
     selected: dict[str, list[tuple[pa.Array, ...]]] = field(default_factory=lambda: defaultdict(list))
@@ -192,8 +200,8 @@ def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> Batch
             damaged.append(Damage(path, None, error.reason))
     if damaged:
         return BatchResult(0, 0, None, 0, 0, damaged=tuple(damaged))
-    work = _Work(task, groups, RowTable(sorted({name for group in groups for name in group.row_columns})))
-    evaluator(task.limits).expected_rows = _last_rows.get(task.stream.name, 0)
+    evaluates = evaluator(task.limits, _last_rows.get(task.stream.name, 0))
+    work = _Work(task, groups, evaluates, RowTable(sorted({name for group in groups for name in group.row_columns})))
     admitted = _admitted(work, _timed(chunks, work.seconds, "read"))
     for pieces in gathered(admitted, rows_together(task.stream, task.gathered_rows)):
         _ingest(work, pieces)
@@ -286,8 +294,10 @@ def _ingest_together(work: _Work, pieces: Sequence[Admitted]) -> bool:
     table, times = _together(pieces)
     started = time.perf_counter()
     broken = Broken(dict(work.broken.everywhere), dict(work.broken.selected))
-    batch = Batch(table, times, evaluator(work.task.limits), broken, work.task.apart)
+    batch = Batch(table, times, work.evaluator, broken, work.task.apart)
     batch.prepare(expressions(work.groups))
+    if len(pieces) > 1 and broken != work.broken:
+        return False
     prepared = time.perf_counter()
     tally = Tally()
     found: list[tuple[int, SliceCells]] = []
