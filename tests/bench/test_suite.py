@@ -36,6 +36,12 @@ def test_the_effect_of_newcomers_is_the_share_of_the_rate_that_is_lost() -> None
     assert visitors_effect(replace(RUN, queue=taken(1000, 900, arrival))) == pytest.approx(0.1, abs=0.02)
     assert visitors_effect(replace(RUN, queue=taken(1000, 1000, arrival))) == pytest.approx(0.0, abs=0.01)
     assert visitors_effect(RUN) is None
+    steps = [(0, 0), (2, 1000), (7, 7000), (11, 11_800), (15, 16_600), (19, 21_160)]
+    queue = [
+        QueueSample(at / 4, 10**9, 10**9, max(rows for end, rows in steps if 4 * end <= at), 2) for at in range(81)
+    ]
+    effect = visitors_effect(replace(RUN, queue=tuple(queue)))
+    assert effect == pytest.approx(0.05, abs=0.001), "1200 rows a second before, 1140 after, in steps of seconds"
     assert visitors_effect(replace(RUN, spec=replace(SPEC, requests=()))) is None
 
 

@@ -31,7 +31,8 @@ from millstream.kernels import join_fire
 from millstream.model import codec
 from millstream.runtime.fire import kept
 from millstream.runtime.home import Home
-from millstream.runtime.worker import IngestTask, kept_groups
+from millstream.runtime.loading import kept_groups
+from millstream.runtime.worker import IngestTask
 from millstream.server.discovery import Endpoint, announce, withdraw
 from millstream.sources.recipes import splits_text
 from millstream.sources.splits import FileSplit, Split

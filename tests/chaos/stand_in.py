@@ -15,7 +15,8 @@ from millstream.model.stream import Stream
 from millstream.runtime import jobs
 from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
-from millstream.runtime.worker import IngestTask, load_group, merged
+from millstream.runtime.loading import load_group
+from millstream.runtime.worker import IngestTask, merged
 from millstream.sources.splits import Split
 from tests.chaos.workload import POISON
 

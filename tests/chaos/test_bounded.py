@@ -26,7 +26,7 @@ from millstream.engine import answers
 from millstream.engine import engine as engine_module
 from millstream.engine.status import QueryRequest
 from millstream.model import codec
-from millstream.runtime import worker
+from millstream.runtime import loading
 from millstream.sources.source import GamingGenerator, Generator
 from tests.chaos.churn import ROUND, Churn, open_files
 from tests.chaos.processes import memory_of, spark_of, workers_of
@@ -52,8 +52,8 @@ def test_an_hour_of_churn_leaves_nothing_behind(
     tmp_path: Path, queries: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Small enough that the limits are reached.
-    monkeypatch.setattr(worker, "UNUSED_SECONDS", 0.0)
-    monkeypatch.setattr(worker, "KEPT_MEMBERS", 200)
+    monkeypatch.setattr(loading, "UNUSED_SECONDS", 0.0)
+    monkeypatch.setattr(loading, "KEPT_MEMBERS", 200)
     monkeypatch.setattr(batches, "KEEP_PLANS", 20)
     monkeypatch.setattr(answers, "OPEN_FILES", 32)
     compiled: dict[str, Any] = {name: codec.loads(text) for name, text in queries.items() if name != OFFENDER}

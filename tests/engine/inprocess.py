@@ -23,7 +23,8 @@ from millstream.runtime.fire import FireTask, run_fire
 from millstream.runtime.home import Home
 from millstream.runtime.jobs import _read
 from millstream.runtime.join_fire import JoinTask, run_join_fire
-from millstream.runtime.worker import IngestTask, kept_groups, merged, run_ingest
+from millstream.runtime.loading import kept_groups
+from millstream.runtime.worker import IngestTask, merged, run_ingest
 from millstream.sources.recipes import splits_text
 from millstream.sources.splits import FileSplit, Split
 

@@ -11,7 +11,8 @@ import pytest
 from millstream.catalog.outage import unknown
 from millstream.errors import DamagedFile, EngineError
 from millstream.model.plan import BatchResult
-from millstream.runtime.worker import IngestTask, kept_groups, load_group
+from millstream.runtime.loading import kept_groups, load_group
+from millstream.runtime.worker import IngestTask
 
 from .inprocess import flip, lose
 from .test_quarantine import STREAM, Fires, World, Worlds, expected

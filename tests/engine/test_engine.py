@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from millstream import (
     ParquetFiles,
     QueryRequest,
 )
+from millstream.runtime import jobs
 
 from .inputs import HOUR, SCHEMA, drop_file, purchases
 
@@ -181,6 +183,34 @@ def test_a_streaming_dataframe_is_a_stream(start: Callable[[], Engine], spark: S
     drop_file(folder, "c", purchases(50, 20))
     engine.await_idle()
     assert totals(engine, query.id) == expected(0, 6, seen_from=seen)
+
+
+def test_a_streaming_dataframe_of_files_is_read_by_workers_and_otherwise_by_spark(
+    start: Callable[[], Engine], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file without a column is NULL there for Spark, where a source of ours would refuse it."""
+    ways: list[str] = []
+
+    def noted(name: str, way: Callable[..., object], *args: object) -> object:
+        ways.append(name)
+        return way(*args)
+
+    for name in ("ingest_rows", "ingest_splits"):
+        monkeypatch.setattr(jobs, name, partial(noted, name, getattr(jobs, name)))
+    folder = tmp_path / "in"
+    folder.mkdir()
+    engine = start()
+    engine.create_stream("purchases", spark.readStream.schema(SCHEMA).parquet(str(folder)), time="time")
+    query = engine.create_query(
+        "SELECT COUNT(*) AS n, COUNT(gem_pack) AS packs FROM purchases GROUP BY window(time, '1 second')"
+    )
+    for number, left_out in enumerate(([], ["gem_pack"], [])):
+        drop_file(folder, f"f{number}", purchases(number * 10, 10).drop_columns(left_out))
+        engine.await_idle()
+    drop_file(folder, "last", purchases(100, 1))
+    engine.await_idle()
+    assert ways == ["ingest_splits", "ingest_rows", "ingest_splits", "ingest_splits"]
+    assert [(row["n"], row["packs"]) for row in rows_of(engine, query.id)] == [(10, 10), (10, 0), (10, 10)]
 
 
 def test_generators_are_streams(start: Callable[[], Engine]) -> None:

@@ -132,7 +132,8 @@ def test_a_query_that_kills_workers_of_a_row_stream_is_left_out(
     folder = tmp_path / "in"
     folder.mkdir()
     engine = start()
-    engine.create_stream("purchases", spark.readStream.schema(SCHEMA).parquet(str(folder)), time="time")
+    rows = spark.readStream.schema(SCHEMA).parquet(str(folder)).filter("price >= 0")
+    engine.create_stream("purchases", rows, time="time")
     engine.create_query(REVENUE, id="good")
     engine.create_query(KILLS_INGEST, id="poison")
     drop_file(folder, "a", purchases(0, 25))

@@ -25,7 +25,8 @@ from millstream.model.query import LogicalQuery
 from millstream.runtime.fire import FireTask, run_fire
 from millstream.runtime.home import Home
 from millstream.runtime.join_fire import JoinTask, run_join_fire
-from millstream.runtime.worker import IngestTask, load_group, merged, run_ingest
+from millstream.runtime.loading import load_group
+from millstream.runtime.worker import IngestTask, merged, run_ingest
 from millstream.sources.chunk import Chunk, Origin
 from tests.catalog.builders import ADS, SECOND, STREAM, join, stream, unwindowed, windowed
 

@@ -14,7 +14,8 @@ from millstream.engine.repair import MOST_TRIES
 from millstream.errors import DamagedFile, EngineError
 from millstream.model.plan import BatchResult, Damage
 from millstream.runtime.home import Home
-from millstream.runtime.worker import IngestTask, kept_groups
+from millstream.runtime.loading import kept_groups
+from millstream.runtime.worker import IngestTask
 
 from .inprocess import PURCHASES, Small, expected, flip, lose, sums
 

@@ -29,17 +29,10 @@ from millstream.model.selection import Attribute, Leaf, attributes
 from millstream.model.stream import Field, Stream
 from millstream.model.types import LONG, STRING, TIMESTAMP
 from millstream.runtime import worker
+from millstream.runtime.admitting import GATHERED_BYTES, GATHERED_TEXTS, gathered, rows_together
 from millstream.runtime.home import Home
-from millstream.runtime.worker import (
-    GATHERED_BYTES,
-    GATHERED_TEXTS,
-    IngestTask,
-    gathered,
-    load_group,
-    needed_columns,
-    rows_together,
-    run_ingest,
-)
+from millstream.runtime.loading import load_group
+from millstream.runtime.worker import IngestTask, needed_columns, run_ingest
 from millstream.sources.chunk import CHUNK_ROWS, Chunk, Origin
 
 IntArray = npt.NDArray[np.int64]

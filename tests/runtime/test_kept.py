@@ -13,9 +13,9 @@ from millstream.model.group import Member
 from millstream.model.query import Aggregate, WindowSpec
 from millstream.model.selection import Attribute, Leaf
 from millstream.model.types import LONG
-from millstream.runtime import worker
+from millstream.runtime import loading
 from millstream.runtime.home import GROUPS, Home
-from millstream.runtime.worker import KeptGroups
+from millstream.runtime.loading import KeptGroups
 
 PRICE = Column("price", LONG)
 
@@ -44,8 +44,8 @@ def test_a_version_is_read_once(durable: Home) -> None:
 
 
 def test_of_versions_out_of_use_the_oldest_go(durable: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "UNUSED_SECONDS", 0.0)
-    monkeypatch.setattr(worker, "KEPT_MEMBERS", 4)
+    monkeypatch.setattr(loading, "UNUSED_SECONDS", 0.0)
+    monkeypatch.setattr(loading, "KEPT_MEMBERS", 4)
     kept = KeptGroups()
     first, second, third = (written(durable, number, members=2) for number in range(3))
     groups = [kept.get(durable, first), kept.get(durable, second)]
@@ -57,7 +57,7 @@ def test_of_versions_out_of_use_the_oldest_go(durable: Home, monkeypatch: pytest
 
 
 def test_versions_in_use_stay_however_many_they_are(durable: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "KEPT_MEMBERS", 1)
+    monkeypatch.setattr(loading, "KEPT_MEMBERS", 1)
     kept = KeptGroups()
     paths = [written(durable, number, members=2) for number in range(5)]
     groups = [kept.get(durable, path) for path in paths]

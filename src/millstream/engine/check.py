@@ -20,7 +20,7 @@ from millstream.runtime.damage import read_cells
 from millstream.runtime.fire import BucketRef
 from millstream.runtime.home import Home, checksum_in
 from millstream.runtime.join_fire import described_legs
-from millstream.runtime.worker import kept_groups, load_group
+from millstream.runtime.loading import kept_groups, load_group
 
 GROUP, BUCKET, ROWS, ANSWER, DEAD = "group versions", "buckets", "row tables", "answer files", "dead letters"
 KINDS = (GROUP, BUCKET, ROWS, ANSWER, DEAD)

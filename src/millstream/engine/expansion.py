@@ -24,7 +24,7 @@ from millstream.runtime.damage import read_cells
 from millstream.runtime.fire import BucketRef
 from millstream.runtime.home import Home
 from millstream.runtime.join_fire import described_legs
-from millstream.runtime.worker import load_group
+from millstream.runtime.loading import load_group
 
 # Row tables that are known to be whole.
 VERIFIED = 4096

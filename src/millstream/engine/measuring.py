@@ -22,7 +22,7 @@ from millstream.model.join import JoinQuery, Tree, leaves_of, leg_column, legs_o
 from millstream.model.query import WINDOW_END, WINDOW_START, WindowSpec
 from millstream.model.types import DataType
 from millstream.runtime.home import Home
-from millstream.runtime.worker import load_group
+from millstream.runtime.loading import load_group
 
 # Somebody waits for an explanation: so many cells are counted, and combinations of values paired, in some tenths of a
 # second.

@@ -33,7 +33,8 @@ from millstream.runtime.damage import find_damage, read_cells, version_damage
 from millstream.runtime.faults import of_the_machine
 from millstream.runtime.fire import BucketRef
 from millstream.runtime.home import GROUPS, Home
-from millstream.runtime.worker import IngestTask, load_group
+from millstream.runtime.loading import load_group
+from millstream.runtime.worker import IngestTask
 from millstream.sources.recipes import splits_from
 from millstream.sources.splits import Split
 

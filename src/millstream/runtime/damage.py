@@ -23,8 +23,8 @@ from millstream.kernels.stack import slice_id
 from millstream.model.plan import Damage
 from millstream.model.query import WindowSpec
 from millstream.runtime.home import Home
+from millstream.runtime.loading import load_group
 from millstream.runtime.versions import read_version
-from millstream.runtime.worker import load_group
 
 if TYPE_CHECKING:
     from millstream.runtime.fire import BucketRef

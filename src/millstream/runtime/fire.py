@@ -25,10 +25,11 @@ from millstream.kernels.merge import merge
 from millstream.kernels.stack import SPARE_BYTES, SliceId, Stack, slice_id, spare
 from millstream.model.plan import Bucket, BucketFile, Damage, FireResult
 from millstream.model.types import DataType
-from millstream.runtime import worker
+from millstream.runtime import loading
 from millstream.runtime.damage import DueWindows, Lost, find_damage, lacking, mark, read_cells
 from millstream.runtime.home import BUCKETS, Home
-from millstream.runtime.worker import evaluator, load_group, write_answers
+from millstream.runtime.loading import load_group
+from millstream.runtime.worker import evaluator, write_answers
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,7 @@ class KeptStacks:
 
     def shrink(self) -> None:
         """Let go what is too old or too much; after the stacks of a fire, since it looks at all that are kept."""
-        oldest = time.monotonic() - worker.UNUSED_SECONDS
+        oldest = time.monotonic() - loading.UNUSED_SECONDS
         while self._stacks and next(iter(self._stacks.values())).used < oldest:
             self._stacks.popitem(last=False)
         total = sum(one.stack.bytes for one in self._stacks.values())

@@ -24,7 +24,8 @@ from millstream.model.types import DataType
 from millstream.runtime.damage import DueWindows, Lost, Window, find_damage, lacking, mark
 from millstream.runtime.fire import BucketRef, read_slices
 from millstream.runtime.home import Home
-from millstream.runtime.worker import evaluator, load_group, write_answers
+from millstream.runtime.loading import load_group
+from millstream.runtime.worker import evaluator, write_answers
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from millstream.runtime.disk import Backoff, disk_fault
 from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
 from millstream.runtime.liveness import NO_ANSWER, Liveness
+from millstream.runtime.scans import exact_splits, scanned_files
 from millstream.runtime.session import build_session, check_session, machine_cores, quieten
 from millstream.runtime.worker import IngestTask
 from millstream.sources.recipes import splits_text
@@ -213,7 +214,7 @@ class Running:
         offsets = read_offsets(self._checkpoint, batch)
         sync_batch(self._checkpoint, batch)
         if not self._source.columnar:
-            self._on_batch(batch, offsets, lambda task: self._ingest(lambda: jobs.ingest_rows(task, rows)), None)
+            self._on_batch(batch, offsets, lambda task: self._ingest(lambda: self._ingest_rows(task, rows)), None)
             return
         descriptors = sorted(tuple(row) for row in rows.collect())
         splits = self._source.splits(descriptors, self._spark.parallelism)
@@ -230,6 +231,11 @@ class Running:
         if self._stopping:
             raise EngineError("NOT_RUNNING", "the engine is stopping")
         return run()
+
+    def _ingest_rows(self, task: IngestTask, rows: DataFrame) -> BatchResult:
+        paths = scanned_files(self._spark.session, self._name, task.batch)
+        splits = None if paths is None else exact_splits(paths, task.stream.fields, self._spark.parallelism)
+        return jobs.ingest_rows(task, rows) if splits is None else self._spark.ingest(task, splits)
 
     @property
     def error(self) -> str | None:

@@ -1,22 +1,16 @@
-"""What runs inside a Spark task: ingest of some splits, and the fire of some groups. No Spark in here.
-
-Group versions are immutable, so a worker process keeps what it derived from them for the next batch.
-"""
+"""What runs inside a Spark task: ingest of some splits, and what fires have in common with it. No Spark in here."""
 
 from __future__ import annotations
 
 import ctypes
 import json
-import threading
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.config import Limits
@@ -34,23 +28,17 @@ from millstream.kernels.guard import hold_process
 from millstream.kernels.ingest import SliceCells, Tally, blame, late_rows, slice_cells
 from millstream.kernels.merge import merge
 from millstream.kernels.rows import RowTable
+from millstream.model import statistics
 from millstream.model.expression import columns
 from millstream.model.legs import query_of_member
 from millstream.model.plan import AnswerFile, BatchResult, Bucket, BucketFile, Damage
 from millstream.model.query import WindowSpec
-from millstream.model.statistics import Figures, together
+from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
+from millstream.runtime.admitting import GATHERED_ROWS, Admission, Admitted, gathered, rows_together, together
 from millstream.runtime.home import ANSWERS, BUCKETS, DEAD, Home
-from millstream.runtime.versions import read_version
-from millstream.sources.chunk import CHUNK_ROWS, REJECTED, Chunk
-
-IntArray = npt.NDArray[np.int64]
-
-# Every create leaves a version behind. Of versions that were not used for so many seconds, a process keeps those of so
-# many members in all (ten times a thousand queries, at some kilobytes each).
-UNUSED_SECONDS = 60.0
-KEPT_MEMBERS = 10_000
-
+from millstream.runtime.loading import load_group
+from millstream.sources.chunk import Chunk
 
 # glibc's names for two of its limits.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
@@ -66,13 +54,6 @@ def _keep_memory() -> None:
 
 
 _keep_memory()
-
-# Rows up to which chunks are put together, bytes where rows have a fixed width, and rows where they have not. All of it
-# is known from the stream: a batch that is ingested again for some of its groups, and so with fewer columns, must be
-# divided alike to give the same bytes.
-GATHERED_ROWS = CHUNK_ROWS
-GATHERED_BYTES = 128 << 20
-GATHERED_TEXTS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -90,55 +71,6 @@ class IngestTask:
     limits: Limits = field(default_factory=Limits)
     # Read when the task is made: it travels to the workers.
     gathered_rows: int = field(default_factory=lambda: GATHERED_ROWS)
-
-
-class KeptGroups:
-    """Group versions of a process, by home and path; readers on the driver share them among threads. Those that were
-    used least recently go first."""
-
-    def __init__(self) -> None:
-        self._groups: OrderedDict[tuple[str, str], tuple[Group, float]] = OrderedDict()
-        self._members = 0
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def get(self, home: Home, path: str) -> Group:
-        key, now = (home.root, path), time.monotonic()
-        with self._lock:
-            known = self._groups.pop(key, None)
-            if known is not None:
-                self._groups[key] = (known[0], now)
-                return known[0]
-        group = Group(read_version(home, path))
-        with self._lock:
-            if key not in self._groups:
-                self._members += len(group.version.members)
-            self._groups[key] = (group, now)
-            self._shrink(now)
-        return group
-
-    def clear(self) -> None:
-        """Read all of them again: files may have changed, which only happens to those that are damaged."""
-        with self._lock:
-            self._groups.clear()
-            self._members = 0
-
-    def _shrink(self, now: float) -> None:
-        while self._members > KEPT_MEMBERS:
-            key, (group, used) = next(iter(self._groups.items()))
-            if used > now - UNUSED_SECONDS:
-                return
-            del self._groups[key]
-            self._members -= len(group.version.members)
-
-
-kept_groups = KeptGroups()
-
-
-def load_group(home: Home, path: str) -> Group:
-    return kept_groups.get(home, path)
 
 
 def evaluator(limits: Limits, expected_rows: int = 0) -> Evaluator:
@@ -169,6 +101,7 @@ class _Work:
     groups: list[Group]
     evaluator: Evaluator
     rows_kept: RowTable
+    admission: Admission
     slices: dict[tuple[int, int, int], list[Cells]] = field(default_factory=lambda: defaultdict(list))
     selected: dict[str, list[tuple[pa.Array, ...]]] = field(default_factory=lambda: defaultdict(list))
     tally: Tally = field(default_factory=Tally)
@@ -176,9 +109,6 @@ class _Work:
     # Whether chunks are no longer put together.
     one_by_one: bool = False
     late_by_window: Counter[WindowSpec] = field(default_factory=Counter)
-    rejected: list[pa.Table] = field(default_factory=list)
-    rows: int = 0
-    bytes: int = 0
     late: int = 0
     max_time: int | None = None
     figures: Figures = field(default_factory=Figures)
@@ -201,13 +131,14 @@ def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> Batch
     if damaged:
         return BatchResult(0, 0, None, 0, 0, damaged=tuple(damaged))
     evaluates = evaluator(task.limits, _last_rows.get(task.stream.name, 0))
-    work = _Work(task, groups, evaluates, RowTable(sorted({name for group in groups for name in group.row_columns})))
-    admitted = _admitted(work, _timed(chunks, work.seconds, "read"))
+    row_table = RowTable(sorted({name for group in groups for name in group.row_columns}))
+    work = _Work(task, groups, evaluates, row_table, Admission(task.stream, task.clock))
+    admitted = work.admission.admitted(_timed(chunks, work.seconds, "read"))
     for pieces in gathered(admitted, rows_together(task.stream, task.gathered_rows)):
         _ingest(work, pieces)
         # Not kept while the next are read.
         del pieces
-    _last_rows[task.stream.name] = work.rows
+    _last_rows[task.stream.name] = work.admission.rows
     started = time.perf_counter()
     result = _write(work)
     result.seconds_by_phase["write"] = time.perf_counter() - started
@@ -227,59 +158,6 @@ def _timed(
         yield item
 
 
-def _rejected_file(error: SourceError) -> pa.Table:
-    return pa.table([[error.message], [error.detail or ""], [""]], schema=REJECTED)
-
-
-# Rows in Arrow and their event times.
-Admitted = tuple[pa.Table, IntArray]
-
-
-def _admitted(work: _Work, chunks: Iterable[Chunk | SourceError]) -> Iterator[Admitted]:
-    for chunk in chunks:
-        if isinstance(chunk, SourceError):
-            work.rejected.append(_rejected_file(chunk))
-        else:
-            yield _admit(work, chunk)
-
-
-def rows_together(stream: Stream, most: int) -> int:
-    """How many rows of a stream are put together, at most."""
-    try:
-        width = sum(field.type.arrow.bit_width for field in stream.fields) / 8
-    except ValueError:
-        return min(most, GATHERED_TEXTS)
-    return min(most, int(GATHERED_BYTES / width))
-
-
-def gathered(pieces: Iterable[Admitted], most_rows: int) -> Iterator[list[Admitted]]:
-    """Neighbours put together as long as they are small: what a group does for each of its cells is done once for all
-    rows, and many streams come in small files."""
-    held: list[Admitted] = []
-    rows = 0
-    for piece in pieces:
-        count = len(piece[1])
-        if held and rows + count > most_rows:
-            yield held
-            held, rows = [], 0
-        if count:
-            held.append(piece)
-            rows += count
-        if held and rows >= most_rows:
-            yield held
-            held, rows = [], 0
-        # Not kept while the next is read.
-        del piece
-    if held:
-        yield held
-
-
-def _together(pieces: Sequence[Admitted]) -> Admitted:
-    if len(pieces) == 1:
-        return pieces[0]
-    return pa.concat_tables([table for table, _ in pieces]), np.concatenate([times for _, times in pieces])
-
-
 def _ingest(work: _Work, pieces: Sequence[Admitted]) -> None:
     """Together; where that breaks an expression one by one, from then on: what an expression may take does not grow
     with the rows that happen to wait."""
@@ -291,7 +169,7 @@ def _ingest(work: _Work, pieces: Sequence[Admitted]) -> None:
 
 def _ingest_together(work: _Work, pieces: Sequence[Admitted]) -> bool:
     """Gives whether that was possible; of a single piece it always is."""
-    table, times = _together(pieces)
+    table, times = together(pieces)
     started = time.perf_counter()
     broken = Broken(dict(work.broken.everywhere), dict(work.broken.selected))
     batch = Batch(table, times, work.evaluator, broken, work.task.apart)
@@ -336,7 +214,7 @@ def _measure(work: _Work, batch: Batch, found: Sequence[tuple[int, SliceCells]])
         Figures(groups={work.groups[n].version.group: group_figures(work.groups[n], one.cells)}) for n, one in found
     )
     chunk = Figures(delays=delays(batch.times, work.task.clock), moments=moments(work.groups, batch))
-    work.figures = together([work.figures, chunk, *groups])
+    work.figures = statistics.together([work.figures, chunk, *groups])
 
 
 def _keep(work: _Work, chunk: pa.Table, found: Sequence[tuple[int, SliceCells]]) -> None:
@@ -347,51 +225,8 @@ def _keep(work: _Work, chunk: pa.Table, found: Sequence[tuple[int, SliceCells]])
         work.slices[number, one.start, one.end].append(cells)
 
 
-def _admit(work: _Work, chunk: Chunk) -> tuple[pa.Table, IntArray]:
-    """Count the chunk's rows, and send those without a usable event time to the dead letters."""
-    table = chunk.table
-    work.rows += chunk.rows
-    work.bytes += table.nbytes
-    if chunk.rejected is not None:
-        work.rejected.append(chunk.rejected)
-    column = table.column(work.task.stream.time)
-    column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    valid = np.asarray(column.is_valid())
-    times = np.asarray(column.view(pa.int64()).fill_null(0))
-    good = valid
-    if work.task.stream.max_skew is not None:
-        good = valid & (times <= work.task.clock + work.task.stream.max_skew)
-    if good.all():
-        return table, times
-    _reject(work, chunk, np.flatnonzero(~good), valid)
-    kept = np.flatnonzero(good)
-    return table.take(pa.array(kept)), times[kept]
-
-
-def _reject(work: _Work, chunk: Chunk, places: IntArray, valid: npt.NDArray[np.bool_]) -> None:
-    stream = work.task.stream
-    reasons = [
-        f"the event time {stream.time!r} is ahead of the clock"
-        if valid[i]
-        else f"the event time {stream.time!r} is missing"
-        for i in places
-    ]
-    rows = _readable(chunk.table.take(pa.array(places))).to_pylist()
-    raw = [json.dumps(row, default=str, ensure_ascii=False) for row in rows]
-    origins = [chunk.origin_of(int(i)) for i in places]
-    work.rejected.append(pa.table([reasons, origins, raw], schema=REJECTED))
-
-
-def _readable(table: pa.Table) -> pa.Table:
-    """Dates and timestamps as text: rows are here because a time is odd, and Python's calendar ends with the year
-    9999."""
-    columns = [c.cast(pa.string()) if pa.types.is_temporal(c.type) else c for c in table.columns]
-    return pa.table(columns, names=table.column_names)
-
-
 def _write(work: _Work) -> BatchResult:
-    task = work.task
-    rejected = sum(table.num_rows for table in work.rejected)
+    task, admission = work.task, work.admission
     late = Counter[str]()
     for group in work.groups:
         for member in group.version.members:
@@ -401,20 +236,20 @@ def _write(work: _Work) -> BatchResult:
                 query = query_of_member(member.query)
                 late[query] = max(late[query], count)
     return BatchResult(
-        rows=work.rows,
-        bytes=work.bytes,
+        rows=admission.rows,
+        bytes=admission.bytes,
         max_time=work.max_time,
         late_rows=work.late,
-        rejected_rows=rejected,
+        rejected_rows=admission.rejected_rows,
         files=_write_buckets(work),
         answers=_write_selected(work),
-        rejects=_write_dead(task, work.rejected),
+        rejects=_write_dead(task, admission.rejected),
         late_by_query=dict(late),
         failures_by_query=dict(work.tally.failures),
         rows_by_query=dict(work.tally.rows),
         broken=work.tally.broken,
         seconds_by_phase=dict(work.seconds),
-        figures=replace(work.figures, rows=work.rows, bytes=work.bytes),
+        figures=replace(work.figures, rows=admission.rows, bytes=admission.bytes),
     )
 
 
@@ -500,7 +335,7 @@ def merged(results: Sequence[BatchResult]) -> BatchResult:
         rows_by_query=_sums(r.rows_by_query for r in results),
         broken={query: reason for r in results for query, reason in r.broken.items()},
         seconds_by_phase=_sums(r.seconds_by_phase for r in results),
-        figures=together(r.figures for r in results),
+        figures=statistics.together(r.figures for r in results),
         damaged=tuple(dict.fromkeys(d for r in results for d in r.damaged)),
     )
 

@@ -46,10 +46,29 @@ def read_footer(path: str, fields: Sequence[Field] | None = None) -> Footer:
             file = pq.ParquetFile(source)
             if fields is not None:
                 check_schema(path, parquet_schema(file), fields)
-            metadata = file.metadata
-            return Footer(path, tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)))
+            return _footer(path, file)
     except PARQUET_TROUBLE as error:
         raise file_trouble(path, error) from None
+
+
+def _footer(path: str, file: pq.ParquetFile) -> Footer:
+    metadata = file.metadata
+    return Footer(path, tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)))
+
+
+# Spark 2, and later ones on request, wrote old dates by another calendar and said so.
+_WRITER, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
+
+
+def exact_footer(path: str, fields: Sequence[Field]) -> Footer | None:
+    """The footer of a file whose columns are the stream's as they are; None for others. Raises what Arrow raises."""
+    with open_file(path) as source:
+        file = pq.ParquetFile(source)
+        found = parquet_schema(file)
+        exact = all(found.get(field.name) == field.type.arrow for field in fields)
+        told = file.metadata.metadata or {}
+        old = _LEGACY in told or told.get(_WRITER, b"").startswith((b"1.", b"2."))
+        return _footer(path, file) if exact and not old and not _is_marked(file) else None
 
 
 def check_schema(path: str, found: dict[str, pa.DataType], fields: Sequence[Field]) -> None:
@@ -98,12 +117,16 @@ def read_parquet(
             file = pq.ParquetFile(source, pre_buffer=False)
             found = parquet_schema(file)
             check_schema(path, found, fields)
-            marked = MARKED in (file.schema_arrow.metadata or {})
+            marked = _is_marked(file)
             wanted = [*columns, *((REASON, ORIGIN, RAW) if marked else ())]
             for first, batch in _batches(path, file, first_row, rows, wanted):
                 yield _chunk(path, first, batch, columns, types, marked)
     except PARQUET_TROUBLE as error:
         raise file_trouble(path, error) from None
+
+
+def _is_marked(file: pq.ParquetFile) -> bool:
+    return MARKED in (file.schema_arrow.metadata or {})
 
 
 def _batches(

@@ -22,12 +22,13 @@ INK = "#24292f"
 # Colours that the colour-blind can tell apart and that show on white and on black; a system has its own everywhere.
 COLOURS = {
     "millstream": "#0072b2",
+    "millstream-frame": "#009e73",
     "millstream-rows": "#56b4e9",
     "spark": "#d55e00",
     "spark-merged": "#e69f00",
     "flink": "#cc79a7",
 }
-OTHER_COLOURS = ("#009e73", "#8c6bb1", "#7a8b00", "#b15928", "#5f6b73")
+OTHER_COLOURS = ("#8c6bb1", "#7a8b00", "#b15928", "#5f6b73")
 PHASE_COLOURS = (
     *("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#8c6bb1", "#7a8b00", "#5f6b73"),
     *("#3b528b", "#8dd3c7", "#b15928", "#f0b6d5", "#c4a000", "#fb8072", "#1b7837", "#a6a6a6", "#b2df8a", "#6a3d9a"),
@@ -35,6 +36,7 @@ PHASE_COLOURS = (
 # A bar that is so many times as long as the shortest is cut off, with its number at the end.
 LONGEST_BAR = 25
 MARKERS = "osD^vP"
+FEW_POINTS = 3
 DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1)))
 VERDICT_COLOURS = {"better": "#009e73", "worse": "#d55e00"}
 
@@ -111,8 +113,9 @@ def latency(runs: Sequence[RunResult], path: Path) -> bool:
         for run, name, look in _looks(kept):
             steps = figures.latency_over_time(run)
             times = [at for at, _ in steps]
-            left.plot(times, [one.p50 for _, one in steps], **look, label=name)
-            left.plot(times, [one.p99 for _, one in steps], color=look["color"], linestyle=":", linewidth=1.2)
+            left.plot(times, [one.p50 for _, one in steps], **look, **_dots(times), label=name)
+            dotted = {"color": look["color"], "linestyle": ":", "linewidth": 1.2}
+            left.plot(times, [one.p99 for _, one in steps], **dotted, **_dots(times))
             points = figures.cdf(run)
             right.plot([value for value, _ in points], [percent for _, percent in points], **look, label=name)
         left.set(title="Event-time latency: p50, p99 dotted", ylabel="seconds")
@@ -156,8 +159,9 @@ def deployment(runs: Sequence[RunResult], path: Path) -> bool:
             for run, name, look in _looks(kept):
                 steps = figures.deployment_over_time(run, until)
                 times = [at for at, _ in steps]
-                axes.plot(times, [one.p50 for _, one in steps], **look, label=name)
-                axes.plot(times, [one.most for _, one in steps], color=look["color"], linestyle=":", linewidth=1.2)
+                axes.plot(times, [one.p50 for _, one in steps], **look, **_dots(times), label=name)
+                dotted = {"color": look["color"], "linestyle": ":", "linewidth": 1.2}
+                axes.plot(times, [one.most for _, one in steps], **dotted, **_dots(times))
             axes.set(title=f"{title}: p50, max dotted", ylabel="seconds")
             _over_time(axes, kept)
             _seconds_scale(axes, "y")
@@ -353,6 +357,11 @@ def _series(runs: Iterable[RunResult], along: str) -> list[tuple[list[RunResult]
     found = [sorted(line, key=lambda run: int(getattr(Cell.of(run.spec), along))) for line in lines.values()]
     looks = _looks([line[0] for line in found], (along,))
     return [(line, name, look | {"marker": _marker(run)}) for line, (run, name, look) in zip(found, looks, strict=True)]
+
+
+def _dots(places: Sequence[float]) -> dict[str, str]:
+    """A line of one point or two is hardly seen."""
+    return {"marker": "o"} if len(places) < FEW_POINTS else {}
 
 
 def _looks(runs: Sequence[RunResult], but: Sequence[str] = ()) -> list[tuple[RunResult, str, dict[str, Any]]]:

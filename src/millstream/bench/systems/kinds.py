@@ -12,6 +12,7 @@ from millstream.config import nearest
 from millstream.errors import SpecError
 
 MILLSTREAM = "millstream"
+MILLSTREAM_FRAME = "millstream-frame"
 MILLSTREAM_ROWS = "millstream-rows"
 SPARK = "spark"
 SPARK_MERGED = "spark-merged"
@@ -27,8 +28,12 @@ def _millstream(workspace: Path, cores: int) -> System:
     return _made("millstream", "MillstreamSystem", workspace, cores)
 
 
+def _millstream_frame(workspace: Path, cores: int) -> System:
+    return _made("millstream", "MillstreamSystem", workspace, cores, frame=True)
+
+
 def _millstream_rows(workspace: Path, cores: int) -> System:
-    return _made("millstream", "MillstreamSystem", workspace, cores, rows=True)
+    return _made("millstream", "MillstreamSystem", workspace, cores, frame=True, rows=True)
 
 
 def _spark(workspace: Path, cores: int) -> System:
@@ -48,7 +53,8 @@ KINDS: dict[str, SystemKind] = {
     kind.name: kind
     for kind in (
         SystemKind(MILLSTREAM, "Millstream", _millstream),
-        SystemKind(MILLSTREAM_ROWS, "Millstream, the same streaming DataFrame", _millstream_rows),
+        SystemKind(MILLSTREAM_FRAME, "Millstream, the same streaming DataFrame", _millstream_frame),
+        SystemKind(MILLSTREAM_ROWS, "Millstream, a streaming DataFrame of Spark's rows", _millstream_rows),
         SystemKind(SPARK, "plain Spark", _spark),
         SystemKind(SPARK_MERGED, "plain Spark, merged by hand", _spark_merged),
         SystemKind(FLINK, "Flink SQL", _flink, form="csv"),

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
 
 class MillstreamSystem:
-    """``rows``: the streams are handed in as Spark's own streaming DataFrames, not read by our workers."""
+    """``frame``: the streams are handed in as Spark's own streaming DataFrames; ``rows``: with a condition in them, so
+    that Spark has to make rows, and our workers cannot read the files themselves."""
 
     form = "parquet"
 
-    def __init__(self, workspace: Path, cores: int, rows: bool = False) -> None:
+    def __init__(self, workspace: Path, cores: int, frame: bool = False, rows: bool = False) -> None:
         self._session = build_session("bench: millstream")
-        self._rows = rows
+        self._frame, self._rows = frame, rows
         self._engine: Engine | None = None
         self._lock = threading.Lock()
 
@@ -53,9 +54,10 @@ class MillstreamSystem:
             self._create(queries)
 
     def _source(self, queue: Queue) -> Source | DataFrame:
-        if not self._rows:
+        if not self._frame:
             return ParquetFiles(str(queue.directory), queue.stream.schema)
-        return self._session.readStream.schema(queue.stream.schema).parquet(str(queue.directory))
+        frame = self._session.readStream.schema(queue.stream.schema).parquet(str(queue.directory))
+        return frame.where("time IS NOT NULL") if self._rows else frame
 
     def create(self, queries: Sequence[QuerySpec]) -> None:
         with self._lock:
