@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -446,7 +447,20 @@ def _are_restored(small: Small, home: Path, versions: list[str]) -> None:
         assert (home / path).read_bytes() == whole
 
 
-def test_a_version_is_restored_that_has_a_query_which_was_stopped_before(small: Small, home: Path) -> None:
+def _forget(small: Small, home: Path) -> None:
+    small.core.metastore.expire_history(2**62)
+
+
+def _lose_epochs(small: Small, home: Path) -> None:
+    """As homes have forgotten them that an earlier version has tidied."""
+    with closing(sqlite3.connect(home / "metastore.db")) as connection, connection:
+        assert connection.execute("DELETE FROM millstream_epochs").rowcount
+
+
+@pytest.mark.parametrize("meanwhile", [lambda *_: None, _forget, _lose_epochs], ids=["nothing", "forget", "lose"])
+def test_a_version_is_restored_that_has_a_query_which_was_stopped_before(
+    small: Small, home: Path, meanwhile: Callable[[Small, Path], None]
+) -> None:
     """A query leaves its group some time after the transaction that stops it."""
     small.create("all", sums())
     small.create("low", sums(above=5))
@@ -458,6 +472,7 @@ def test_a_version_is_restored_that_has_a_query_which_was_stopped_before(small: 
     small.core.registry.remove(["high"])
     versions = small.paths("groups")
     assert len(versions) == 6
+    meanwhile(small, home)
     _are_restored(small, home, versions)
 
 

@@ -196,7 +196,8 @@ def expire_history(tx: Transaction, before: int) -> list[str]:
     """Forget queries that were gone, and epochs that were sealed, before a time; gives the ids forgotten.
 
     Buckets and answers know queries by their ids alone, so an id is not free for another query as long as there may be
-    some of this one. Epochs of queries that are kept stay, so that every query's epoch can be looked up.
+    some of this one. Epochs of queries that are kept stay, so that every query's epoch can be looked up, and those of
+    group versions: who was in a version follows from when it was sealed.
     """
     leg_seen = select(_l.query).where(_l.query == _q.id, _seen(_l.stream, _l.first_batch, _l.last_batch)).exists()
     old = (_q.state == DELETED, _q.ended_at < before)
@@ -208,6 +209,7 @@ def expire_history(tx: Transaction, before: int) -> list[str]:
         tx.connection.execute(delete(t.definitions).where(t.definitions.c.id.in_(part)))
         tx.connection.execute(delete(t.queries).where(_q.id.in_(part)))
     forget_legs(tx, ids)
-    unnamed = t.epochs.c.number.not_in(select(_q.epoch))
-    tx.connection.execute(delete(t.epochs).where(t.epochs.c.sealed_at < before, t.epochs.c.number < tx.epoch, unnamed))
+    e = t.epochs.c
+    unnamed = (e.number.not_in(select(_q.epoch)), e.number.not_in(select(t.group_versions.c.epoch)))
+    tx.connection.execute(delete(t.epochs).where(e.sealed_at < before, e.number < tx.epoch, *unnamed))
     return ids

@@ -116,13 +116,14 @@ class GroupVersionRef:
 
 @dataclass(frozen=True, slots=True)
 class VersionPlace:
-    """Which group version a file is: sealed with ``epoch``, at the time ``sealed_at``."""
+    """Which group version a file is: sealed with ``epoch``, at the time ``sealed_at``; None where the epoch has been
+    forgotten."""
 
     group: str
     version: int
     stream: str
     epoch: int
-    sealed_at: int
+    sealed_at: int | None
 
 
 @dataclass(frozen=True, slots=True)

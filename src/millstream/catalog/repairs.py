@@ -107,7 +107,7 @@ def version_place(tx: Transaction, path: str) -> VersionPlace | None:
         .join(t.epochs, v.epoch == e.number, isouter=True)
         .where(v.path == path)
     ).first()
-    return None if row is None else VersionPlace(row[0], row[1], row[2], row[3], row[4] or 0)
+    return None if row is None else VersionPlace(*row)
 
 
 def add_incomplete(tx: Transaction, windows: Mapping[str, int]) -> None:

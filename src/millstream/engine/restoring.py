@@ -23,7 +23,8 @@ MOST_STOPPED = 16
 
 @dataclass(frozen=True)
 class Joined:
-    """A query's member in the group, and when the query was stopped, if that was before the version was sealed."""
+    """A query's member in the group, and when the query was stopped, if that may have been before the version was
+    sealed."""
 
     member: Member
     keys: tuple[Expression, ...] | None
@@ -41,7 +42,8 @@ def members_at(place: VersionPlace, record: QueryRecord, creates: Sequence[Creat
     """The members that a query has in the group of a version."""
     failed = record.ended_at if record.state == FAILED else None
     # At the same moment by the clock, it may have left with this version, or with the next.
-    stopped = failed if failed is not None and failed <= place.sealed_at else None
+    before = failed is not None and (place.sealed_at is None or failed <= place.sealed_at)
+    stopped = failed if before else None
     slots = [(leg.group, leg.slot) for leg in record.legs] or [(record.group, record.slot)]
     for create, (group, slot) in zip(creates, slots, strict=True):
         if group == place.group:

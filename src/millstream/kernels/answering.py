@@ -7,7 +7,7 @@ fails, query by query, so that one breaks alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from millstream.config import Limits
 from millstream.config.limits import over
 from millstream.errors import reason_for
-from millstream.kernels.aggregate import plane_kinds
+from millstream.kernels.aggregate import plane_kinds, stored
 from millstream.kernels.answers import Part, Range
 from millstream.kernels.batch import Evaluates
 from millstream.kernels.guard import NOBODYS_FAULT
@@ -80,10 +80,10 @@ def pairs_of(due: Sequence[Due], slices: Sequence[SliceId]) -> list[Pairs]:
     for place, one in enumerate(due):
         shape, constants = one.shaped or shape_of(one.member)
         by_shape.setdefault(shape, []).append((place, one, constants))
-    ends: dict[tuple[WindowSpec, int, int], IntArray] = {}
+    ends = _Ends(slices)
     found = []
     for shape, mine in by_shape.items():
-        windows = [_ends(one, slices, ends) for _, one, _ in mine]
+        windows = [ends.of(one) for _, one, _ in mine]
         sizes = [_window(one).size for _, one, _ in mine]
         lengths = [len(w) for w in windows]
         end = np.concatenate(windows)
@@ -106,36 +106,43 @@ def _window(one: Due) -> WindowSpec:
     return one.member.window
 
 
-def _ends(one: Due, slices: Sequence[SliceId], known: dict[tuple[WindowSpec, int, int], IntArray]) -> IntArray:
-    """Ends of windows that contain a slice, ascending, with ``after`` < end ≤ ``upto``."""
-    window = _window(one)
-    key = (window, one.after, one.upto)
-    if key not in known:
-        starts = np.array([s[0] for s in slices], np.int64)
-        first = window.end_after(max(min(s[1] for s in slices) - 1, one.after))
-        last = min(one.upto, int(starts[-1]) + window.size)
-        if last - first > MOST_STEPS * window.slide:
-            known[key] = _sparse_ends(one, slices)
-        else:
-            ends = np.arange(first, last + 1, window.slide, dtype=np.int64)
-            inside = np.searchsorted(starts, ends - window.size) < np.searchsorted(starts, ends)
-            known[key] = ends[inside]
-    return known[key]
-
-
 # Windows that are looked at one by one before slices are: a stream may have been silent for years.
 MOST_STEPS = 10_000
 
 
-def _sparse_ends(one: Due, slices: Sequence[SliceId]) -> IntArray:
-    window = _window(one)
-    ends: set[int] = set()
-    for start, stop, _ in slices:
-        end = window.end_after(max(stop - 1, one.after))
-        while end <= one.upto and end - window.size <= start:
-            ends.add(end)
-            end += window.slide
-    return np.array(sorted(ends), np.int64)
+class _Ends:
+    """Ends of windows that contain one of some slices, which come in order of their start."""
+
+    def __init__(self, slices: Sequence[SliceId]) -> None:
+        self._slices = slices
+        self._starts = np.array([s[0] for s in slices], np.int64)
+        self._first_stop = min(s[1] for s in slices)
+        self._known: dict[tuple[WindowSpec, int, int], IntArray] = {}
+
+    def of(self, one: Due) -> IntArray:
+        """Ascending, with ``after`` < end ≤ ``upto``."""
+        key = (_window(one), one.after, one.upto)
+        if key not in self._known:
+            self._known[key] = self._found(*key)
+        return self._known[key]
+
+    def _found(self, window: WindowSpec, after: int, upto: int) -> IntArray:
+        starts = self._starts
+        first = window.end_after(max(self._first_stop - 1, after))
+        last = min(upto, int(starts[-1]) + window.size)
+        if last - first > MOST_STEPS * window.slide:
+            return self._sparse(window, after, upto)
+        ends = np.arange(first, last + 1, window.slide, dtype=np.int64)
+        return ends[np.searchsorted(starts, ends - window.size) < np.searchsorted(starts, ends)]
+
+    def _sparse(self, window: WindowSpec, after: int, upto: int) -> IntArray:
+        ends: set[int] = set()
+        for start, stop, _ in self._slices:
+            end = window.end_after(max(stop - 1, after))
+            while end <= upto and end - window.size <= start:
+                ends.add(end)
+                end += window.slide
+        return np.array(sorted(ends), np.int64)
 
 
 @dataclass(frozen=True)
@@ -149,20 +156,27 @@ class Found:
     planes: dict[Measure, list[Matrix]]
 
     @classmethod
-    def of(
-        cls,
-        first: int,
-        first_key: int,
-        rows: Matrix,
-        used: tuple[IntArray, IntArray] | None,
-        planes: dict[Measure, list[Matrix]],
-    ) -> Found:
-        """From the matrix (pairs × keys) of rows; ``used`` are the places with any, None when all have some."""
+    def of(cls, first: int, first_key: int, rows: Matrix, planes: Mapping[Measure, Sequence[Matrix]]) -> Found:
+        """From matrices (pairs × keys) of rows and partials: the places that have rows. A plane that is the matrix of
+        rows becomes the same array as ``rows``."""
         pairs, width = rows.shape
+        # NumPy looks for what is not zero several times faster in Booleans, and one index picks faster than two.
+        used = None if rows.size and rows.all() else np.flatnonzero(rows != 0)
+
+        def picked(plane: Matrix) -> Matrix:
+            flat = plane.reshape(-1)
+            return flat if used is None else flat.take(used)
+
+        kept = picked(rows)
+        found = {
+            measure: list(stored(measure, tuple(kept if plane is rows else picked(plane) for plane in mine)))
+            for measure, mine in planes.items()
+        }
         if used is None:
             key = np.tile(np.arange(first_key, first_key + width), pairs)
-            return cls(first, np.full(pairs, width), key, rows.reshape(-1), planes)
-        return cls(first, np.bincount(used[0], minlength=pairs), used[1] + first_key, rows[used], planes)
+            return cls(first, np.full(pairs, width), key, kept, found)
+        counts = np.diff(np.searchsorted(used, np.arange(pairs + 1) * width))
+        return cls(first, counts, used % max(width, 1) + first_key, kept, found)
 
     def only(self, places: IntArray) -> Found | None:
         """The rows of some pairs, numbered as in ``places``."""
@@ -257,7 +271,7 @@ def _part(pairs: Pairs, found: Sequence[Found], context: Context) -> Part:
     failures: IntArray | None = None
     for index, aggregate in enumerate(pairs.shape.aggregates):
         needed = measures_of(aggregate)
-        planes = [[_ordered(p, order) for p in _joined(m, [one.planes[m] for one in found])] for m in needed]
+        planes = [[rows] if _counts_rows(m, found) else _planes(m, found, order) for m in needed]
         column, failed = finish(aggregate, rows, planes, context.values.get(needed[0]) if needed else None)
         columns[aggregate_column(index)] = column
         failures = _added(failures, failed)
@@ -270,6 +284,14 @@ def _part(pairs: Pairs, found: Sequence[Found], context: Context) -> Part:
     rest = run(pairs.shape, columns, len(rows), context.evaluator, windows)
     failures = _added(failures, rest.failures)
     return Part(rest.columns, tuple(_ranges(pairs, pair, lengths, rest.keep, failures, context)))
+
+
+def _counts_rows(measure: Measure, found: Sequence[Found]) -> bool:
+    return all(len(one.planes[measure]) == 1 and one.planes[measure][0] is one.rows for one in found)
+
+
+def _planes(measure: Measure, found: Sequence[Found], order: IntArray | None) -> list[Matrix]:
+    return [_ordered(plane, order) for plane in _joined(measure, [one.planes[measure] for one in found])]
 
 
 def _concatenate(parts: list[IntArray]) -> IntArray:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.config import Limits
-from millstream.kernels.aggregate import identity, plane_kinds, ranked, stored
+from millstream.kernels.aggregate import identity, plane_kinds, ranked
 from millstream.kernels.answering import Context, Due, Fired, Found, Pairs, answer, pairs_of
 from millstream.kernels.batch import Evaluates
 from millstream.kernels.bucket import Cells
@@ -214,19 +214,8 @@ def _windows(pairs: Pairs, views: Sequence[View], first: int, last: int) -> Iter
         gathered = gather(pairs, views, places, width)
         if gathered is None:
             continue
-        rows = gathered.rows
-        used = None if rows.all() else _places(rows)
-        planes = {}
-        for measure in pairs.shape.measures:
-            total = gathered.planes(measure)
-            picked = tuple(p.reshape(-1) if used is None else p[used] for p in total)
-            planes[measure] = list(stored(measure, picked))
-        yield Found.of(begin, first, rows, used, planes)
-
-
-def _places(rows: Matrix) -> tuple[IntArray, IntArray]:
-    pair, key = np.nonzero(rows)
-    return pair.astype(np.int64, copy=False), key.astype(np.int64, copy=False)
+        planes = {measure: gathered.planes(measure) for measure in pairs.shape.measures}
+        yield Found.of(begin, first, gathered.rows, planes)
 
 
 @dataclass(frozen=True)

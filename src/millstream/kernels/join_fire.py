@@ -272,16 +272,10 @@ class _Run:
         if not query.grouped:
             self._count(block, total_rows(result))
             return
-        rows = result.rows
-        used = None if rows.size and rows.all() else _nonzero(rows)
-        planes = {}
-        for measure in self.form.all_measures:
-            mine = result.measures[measure]
-            picked = tuple(p.reshape(-1) if used is None else p[used] for p in mine)
-            planes[measure] = list(stored(measure, picked))
+        planes = {measure: result.measures[measure] for measure in self.form.all_measures}
         keys = tuple(result.attributes[key] for key in query.keys)
         context = Context(result.values, keys, self.time_type, self.evaluator, self.fired, self.limits)
-        answer(block, [Found.of(0, 0, rows, used, planes)], context)
+        answer(block, [Found.of(0, 0, result.rows, planes)], context)
 
     def _count(self, pairs: Pairs, totals: IntArray) -> None:
         limit = self.limits.query_answer_rows
@@ -359,11 +353,6 @@ def _none(measure: Measure, rows: Matrix) -> tuple[Matrix, ...]:
     floating = measure.argument.type.floating and measure.kind != "count"
     integral = not floating or (measure.kind in ("min", "max") and ranked(measure.argument.type))
     return (np.zeros(rows.shape, np.int64 if integral and measure.kind != "fsum" else np.float64),)
-
-
-def _nonzero(rows: Matrix) -> tuple[IntArray, IntArray]:
-    pair, key = np.nonzero(rows)
-    return pair.astype(np.int64, copy=False), key.astype(np.int64, copy=False)
 
 
 def _part_of(pairs: Pairs, places: slice) -> Pairs:

@@ -33,8 +33,8 @@ def finish(aggregate: Aggregate, rows: IntArray, planes: Sequence[Sequence[Matri
     if aggregate.argument is None:
         return pa.array(rows), None
     if aggregate.function == "count":
-        return pa.array(planes[0][0].astype(np.int64)), None
-    count = planes[1][0].astype(np.int64)
+        return pa.array(planes[0][0].astype(np.int64, copy=False)), None
+    count = planes[1][0].astype(np.int64, copy=False)
     empty = count == 0
     if aggregate.function in ("min", "max"):
         return _extremum(aggregate, planes[0][0], empty, values), None
@@ -105,7 +105,8 @@ def _carry(limbs: Sequence[Matrix]) -> list[IntArray]:
 def _exact(limbs: Sequence[Matrix], type_: DataType, empty: npt.NDArray[np.bool_]) -> Result:
     """An integer or decimal sum; NULL and a failure where it does not fit the type."""
     if len(limbs) == 1 and type_.kind == "long":
-        return pa.array(limbs[0].astype(np.int64), mask=empty), None
+        # With a mask, even an empty one, Arrow makes a copy.
+        return pa.array(limbs[0].astype(np.int64, copy=False), mask=empty if empty.any() else None), None
     carried = _carry(limbs)
     low = carried[0] | (carried[1] << LIMB)
     high = carried[2] | (carried[3] << LIMB)

@@ -58,13 +58,13 @@ class Admission:
             self.rejected.append(chunk.rejected)
         column = table.column(self._stream.time)
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        valid = np.asarray(column.is_valid())
-        times = np.asarray(column.view(pa.int64()).fill_null(0))
-        good = valid
-        if self._stream.max_skew is not None:
-            good = valid & (times <= self._clock + self._stream.max_skew)
-        if good.all():
+        whole = not column.null_count
+        times = np.asarray(column.view(pa.int64()) if whole else column.view(pa.int64()).fill_null(0))
+        latest = None if self._stream.max_skew is None else self._clock + self._stream.max_skew
+        if whole and (latest is None or not len(times) or int(times.max()) <= latest):
             return table, times
+        valid = np.asarray(column.is_valid())
+        good = valid if latest is None else valid & (times <= latest)
         self._reject(chunk, np.flatnonzero(~good), valid)
         kept = np.flatnonzero(good)
         return table.take(pa.array(kept)), times[kept]
