@@ -23,8 +23,9 @@ from millstream.engine.changelog import Changelog
 from millstream.engine.core import Core
 from millstream.engine.registry import NewRequest
 from millstream.model.join import JoinQuery
+from millstream.model.plan import BatchResult
 from millstream.model.query import LogicalQuery
-from millstream.runtime import fire, worker
+from millstream.runtime import fire, loading
 from millstream.runtime.home import Home
 from millstream.runtime.worker import IngestTask
 from millstream.sources.splits import FileSplit
@@ -94,7 +95,7 @@ class Churn:
         pq.write_table(self._rows(name), path)
         splits = [[FileSplit(str(path), "parquet", part * ROWS // 2, ROWS // 2)] for part in range(2)]
 
-        def ingest(task: IngestTask) -> worker.BatchResult:
+        def ingest(task: IngestTask) -> BatchResult:
             return self.core.spark.ingest(task, splits)  # type: ignore[arg-type]
 
         self.core.pipelines[name].process(self.round, str(self.round), ingest)
@@ -143,7 +144,7 @@ class Churn:
             found[f"bucket files of {name}"] = len(pipeline.buckets._live)
         found["definitions"] = len(self.core.metastore._definitions._kept)
         found["pages open"] = len(self.core.answers._expansions._open)
-        found["groups of workers"] = len(worker.kept_groups)
+        found["groups of workers"] = len(loading.kept_groups)
         found["stacks of workers"] = len(fire.kept._stacks)
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -191,9 +192,9 @@ def test_a_streaming_dataframe_of_files_is_read_by_workers_and_otherwise_by_spar
     """A file without a column is NULL there for Spark, where a source of ours would refuse it."""
     ways: list[str] = []
 
-    def noted(name: str, way: Callable[..., object], *args: object) -> object:
+    def noted(name: str, way: Callable[..., object], *args: object, **more: object) -> object:
         ways.append(name)
-        return way(*args)
+        return way(*args, **more)
 
     for name in ("ingest_rows", "ingest_splits"):
         monkeypatch.setattr(jobs, name, partial(noted, name, getattr(jobs, name)))
@@ -211,6 +212,34 @@ def test_a_streaming_dataframe_of_files_is_read_by_workers_and_otherwise_by_spar
     engine.await_idle()
     assert ways == ["ingest_splits", "ingest_rows", "ingest_splits", "ingest_splits"]
     assert [(row["n"], row["packs"]) for row in rows_of(engine, query.id)] == [(10, 10), (10, 0), (10, 10)]
+
+
+def test_a_file_that_workers_cannot_read_is_left_to_spark_and_nothing_is_lost(
+    start: Callable[[], Engine], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its footer is good, its pages are not: Spark fails too, until the file is mended."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    engine = start()
+    engine.create_stream("purchases", spark.readStream.schema(SCHEMA).parquet(str(folder)), time="time")
+    query = engine.create_query("SELECT COUNT(gem_pack) AS n FROM purchases GROUP BY window(time, '1 second')")
+    drop_file(tmp_path / "whole", "f", purchases(0, 1000))
+    good = (tmp_path / "whole" / "f.parquet").read_bytes()
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(good[:4] + b"\xff" * 600 + good[604:])
+    broken.rename(folder / "f.parquet")
+    deadline = time.monotonic() + 120
+    while engine.stream("purchases").error is None:
+        assert time.monotonic() < deadline, "the stream says that the batch fails"
+        time.sleep(0.1)
+    assert engine.stream("purchases").rejected_rows == 0
+    (folder / "f.parquet").write_bytes(good)
+    drop_file(folder, "last", purchases(2000, 1))
+    while len(rows_of(engine, query.id)) < 100:
+        assert time.monotonic() < deadline, "the batch passes"
+        time.sleep(0.1)
+    assert [row["n"] for row in rows_of(engine, query.id)] == [10] * 100
+    assert engine.stream("purchases").rejected_rows == 0
 
 
 def test_generators_are_streams(start: Callable[[], Engine]) -> None:

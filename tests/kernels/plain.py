@@ -30,6 +30,8 @@ class ColumnsOnly:
         assert all(isinstance(e, Column) for e in expressions)
         return [Evaluated(table.column(e.name).combine_chunks(), None) for e in expressions]  # type: ignore[union-attr]
 
+    def weigh_anew(self) -> None: ...
+
 
 def batch_of(table: pa.Table, time: str = "time", evaluator: Evaluates | None = None) -> Batch:
     times = np.asarray(table.column(time).combine_chunks().cast(pa.int64()))

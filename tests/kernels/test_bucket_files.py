@@ -28,7 +28,7 @@ from millstream.model.query import Aggregate, WindowSpec
 from millstream.model.selection import Attribute, Leaf, attributes
 from millstream.model.stream import Field, Stream
 from millstream.model.types import LONG, STRING, TIMESTAMP
-from millstream.runtime import worker
+from millstream.runtime import admitting, worker
 from millstream.runtime.admitting import GATHERED_BYTES, GATHERED_TEXTS, gathered, rows_together
 from millstream.runtime.home import Home
 from millstream.runtime.loading import load_group
@@ -232,14 +232,18 @@ class Picky:
             raise MemoryError("too many rows")
         return self._evaluator.evaluate_counted(table, expressions)
 
+    def weigh_anew(self) -> None:
+        self._evaluator.weigh_anew()
 
-def test_an_expression_that_is_too_much_for_all_rows_together_is_tried_chunk_by_chunk(
+
+def test_an_expression_that_is_too_much_for_all_rows_together_is_tried_in_small_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = _task(tmp_path, (BY_BOTH, SUMS))
     expected = run_ingest(task, [_chunk(rows) for rows in CHUNKS])
-    for most_rows, stopped in ((100, set()), (60, {"q3"})):
+    for most_rows, small, stopped in ((100, 1000, set()), (60, 1000, {"q3"}), (60, 50, set())):
         picky = Picky(most_rows)
+        monkeypatch.setattr(admitting, "GATHERED_TEXTS", small)
         monkeypatch.setattr(worker, "evaluator", lambda *_, picky=picky: picky)
         result = run_ingest(task, [_chunk(rows) for rows in CHUNKS])
         assert set(result.broken) == stopped

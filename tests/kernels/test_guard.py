@@ -188,11 +188,12 @@ def test_what_was_weighed_on_rows_of_a_task_is_not_weighed_again_on_fewer_of_the
         assert set(refused.value.guilty) == {slow()}, "the other is not to blame"
         assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
         assert len(evaluator.sizes) - before <= most_tries
-    evaluator.begin(200_000)
-    before = len(evaluator.sizes)
-    with pytest.raises(Refused):
-        evaluator.evaluate(table(2_000), [repeated(2), slow()])
-    assert len(evaluator.sizes) - before > 3, "rows of another task are weighed anew"
+    for other_rows in (lambda: evaluator.begin(200_000), evaluator.weigh_anew):
+        other_rows()
+        before = len(evaluator.sizes)
+        with pytest.raises(Refused):
+            evaluator.evaluate(table(2_000), [repeated(2), slow()])
+        assert len(evaluator.sizes) - before > 3, "rows of another task, or query, are weighed anew"
 
 
 def test_all_that_would_take_too_long_are_refused_at_once_and_what_breaks_a_trial_is_named() -> None:

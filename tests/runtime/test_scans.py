@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.model.stream import Field
 from millstream.model.types import INTEGER, LONG, TIMESTAMP
-from millstream.runtime.scans import exact_splits, scanned_files
+from millstream.runtime import scans
+from millstream.runtime.scans import Scan, exact_splits, scanned_files
 from millstream.sources.parquet import MARKED
-from millstream.sources.splits import FileSplit
+from millstream.sources.splits import FileSplit, Split
 
 SCHEMA = "id BIGINT, price INT, time TIMESTAMP"
 FIELDS = (Field("id", LONG), Field("price", INTEGER), Field("time", TIMESTAMP))
@@ -36,11 +37,15 @@ def files_of(spark: SparkSession, frame: DataFrame, tmp_path: Path, batch: int =
 
     def callback(rows: DataFrame, number: int) -> None:
         rows.count()
-        found.append(scanned_files(spark, tmp_path.name, number + batch))
+        found.append(scanned_files(spark, rows, tmp_path.name, number + batch))
 
     writer = frame.writeStream.foreachBatch(callback).option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.queryName(tmp_path.name).trigger(availableNow=True).start().awaitTermination()
-    return found[0]  # type: ignore[no-any-return]
+    return None if found[0] is None else list(found[0].paths)
+
+
+def split(*paths: str, columns: tuple[str, ...] = ("id", "price", "time")) -> list[list[Split]] | None:
+    return exact_splits(Scan(columns, paths), FIELDS, 2)
 
 
 @pytest.fixture
@@ -97,6 +102,7 @@ def test_options_that_change_rows_and_other_sources_are_left_to_spark(
     ("setting", "value"),
     [
         ("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY"),
+        ("spark.sql.parquet.fieldId.read.enabled", "true"),
         ("spark.sql.files.ignoreCorruptFiles", "true"),
         ("spark.sql.files.ignoreMissingFiles", "true"),
     ],
@@ -121,14 +127,14 @@ def test_columns_of_directories_are_left_to_spark(spark: SparkSession, tmp_path:
 
 def test_the_plan_of_another_batch_or_query_is_not_taken(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     assert files_of(spark, read(spark, folder), tmp_path, batch=1) is None
-    assert scanned_files(spark, "no such query", 0) is None
+    assert scanned_files(spark, spark.range(1), "no such query", 0) is None
 
 
 def test_only_files_with_the_streams_own_columns_are_read_without_spark(tmp_path: Path) -> None:
     good, other = tmp_path / "good.parquet", tmp_path / "other.parquet"
     pq.write_table(table(5, more=pa.array(["x"] * 5)), good)
-    assert exact_splits([str(good)], FIELDS, 2) == [[FileSplit(str(good), "parquet", 0, 5)]]
-    assert exact_splits([], FIELDS, 2) == []
+    assert split(str(good)) == [[FileSplit(str(good), "parquet", 0, 5)]]
+    assert split() == []
     naive = table(time=pa.array(range(3), pa.timestamp("us")))
     variants = {
         "missing": table().drop_columns(["price"]),
@@ -136,15 +142,36 @@ def test_only_files_with_the_streams_own_columns_are_read_without_spark(tmp_path
         "another case": table().rename_columns(["ID", "price", "time"]),
         "no instant": naive,
         "with bad rows": table().replace_schema_metadata({MARKED: b"1"}),
+        "twice": pa.table([*table().columns, range(3)], names=["id", "price", "time", "ID"]),
         "of an old Spark": table().replace_schema_metadata({"org.apache.spark.version": "2.4.8"}),
         "by another calendar": table().replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}),
     }
     for name, rows in variants.items():
         pq.write_table(rows, other)
-        assert exact_splits([str(good), str(other)], FIELDS, 2) is None, name
+        assert split(str(good), str(other)) is None, name
     pq.write_table(naive, other, use_deprecated_int96_timestamps=True)
-    assert exact_splits([str(other)], FIELDS, 2) is None, "Spark's old timestamps reach further than Arrow's"
+    assert split(str(other)) is None, "Spark's old timestamps reach further than Arrow's"
     other.write_bytes(b"PAR1 no more")
-    assert exact_splits([str(other)], FIELDS, 2) is None
+    assert split(str(other)) is None
     other.unlink()
-    assert exact_splits([str(other)], FIELDS, 2) is None
+    assert split(str(other)) is None
+
+
+def test_a_frame_without_a_column_of_the_stream_is_left_to_spark(tmp_path: Path) -> None:
+    """As one that is handed in again after a restart."""
+    pq.write_table(table(), tmp_path / "a.parquet")
+    assert split(str(tmp_path / "a.parquet")) is not None
+    assert split(str(tmp_path / "a.parquet"), columns=("id", "time")) is None
+
+
+def test_many_rows_are_many_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "TASK_ROWS", 200_000)
+    pq.write_table(table(1_000_000), tmp_path / "a.parquet", row_group_size=100_000)
+    assert len(split(str(tmp_path / "a.parquet")) or ()) == 5
+
+
+def test_summaries_of_other_files_are_no_files(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    for name in ("_metadata", "_common_metadata", "_metadata_of_more.parquet"):
+        pq.write_table(table(), folder / name)
+    found = files_of(spark, read(spark, folder), tmp_path)
+    assert sorted(found or ()) == sorted(str(path) for path in folder.iterdir() if path.name[0] != "_")

@@ -298,15 +298,15 @@ def visitors_effect(run: RunResult) -> float | None:
     arrival = min((request.at for request in run.spec.requests), default=None)
     if arrival is None:
         return None
-    before = _taken(run, arrival / 2, arrival)
-    after = _taken(run, (arrival + run.spec.seconds) / 2, run.spec.seconds)
+    before = _taken(run, 0.0, arrival / 2, arrival)
+    after = _taken(run, arrival, (arrival + run.spec.seconds) / 2, run.spec.seconds)
     return None if before is None or after is None else 1 - after / before
 
 
-def _taken(run: RunResult, since: float, until: float) -> float | None:
+def _taken(run: RunResult, after: float, since: float, until: float) -> float | None:
     """Rows a second, from the end of one micro-batch to that of another: an overloaded system takes seconds for each,
-    and says what it has taken when it is done."""
-    ends = [sample for before, sample in pairwise(run.queue) if sample.taken > before.taken]
+    and says what it has taken when it is done. None of them ended before the moment ``after``."""
+    ends = [sample for before, sample in pairwise(run.queue) if sample.taken > before.taken and sample.at > after]
     first = next((sample for sample in reversed(ends) if sample.at <= since), None)
     last = next((sample for sample in reversed(ends) if sample.at <= until), None)
     if first is None or last is None or first == last:

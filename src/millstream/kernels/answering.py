@@ -226,6 +226,8 @@ def _one_by_one(pairs: Pairs, found: Sequence[Found], context: Context) -> None:
     """Each query by itself, but for those that are known to break."""
     for place, due in enumerate(pairs.due):
         if due.member.query not in context.fired.broken:
+            # The rows of one may be long, and those of another short.
+            context.evaluator.weigh_anew()
             mine = np.flatnonzero(pairs.query == place)
             alone = [one.only(mine) for one in found]
             answer(_only(pairs, place, mine), [one for one in alone if one is not None], context)

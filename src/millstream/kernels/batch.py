@@ -42,6 +42,9 @@ class Evaluates(Protocol):
 
     def evaluate_counted(self, table: pa.Table, expressions: Sequence[Expression]) -> list[Evaluated]: ...
 
+    def weigh_anew(self) -> None:
+        """Other rows follow: what was found of an expression does not hold for them."""
+
 
 @dataclass(frozen=True)
 class Numbers:
@@ -181,6 +184,7 @@ class Batch:
 
     def only(self, rows: IntArray) -> Batch:
         """Some rows of the chunk."""
+        self._evaluator.weigh_anew()
         table = self.table.take(pa.array(rows))
         return Batch(table, self.times[rows], self._evaluator, Broken(self._broken.selected), self._apart)
 

@@ -215,6 +215,10 @@ class Evaluator:
     def begin(self, expected_rows: int = 0) -> None:
         """A task begins. So many rows are expected: they may come in many small tables."""
         self._expected_rows = expected_rows
+        self.weigh_anew()
+
+    def weigh_anew(self) -> None:
+        """Rows follow that are not some of those before: what expressions take for each row is not known of them."""
         self._weighed.clear()
 
     def close(self) -> None:

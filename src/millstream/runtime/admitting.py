@@ -119,6 +119,15 @@ def gathered(pieces: Iterable[Admitted], most_rows: int) -> Iterator[list[Admitt
         yield held
 
 
+def divided(pieces: Sequence[Admitted]) -> list[Admitted]:
+    """Each in parts of rows that would be put together whatever they are."""
+    return [
+        (table.slice(first, GATHERED_TEXTS), times[first : first + GATHERED_TEXTS])
+        for table, times in pieces
+        for first in range(0, len(times), GATHERED_TEXTS)
+    ]
+
+
 def together(pieces: Sequence[Admitted]) -> Admitted:
     if len(pieces) == 1:
         return pieces[0]

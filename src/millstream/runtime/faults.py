@@ -63,6 +63,12 @@ def reason_of(error: BaseException) -> str:
     return _DIED if any(death in text for death in _DEATHS) else _short(text.strip().partition("\n")[0])
 
 
+def raised_in_task(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether a job has failed because this was raised in the Python of a task."""
+    raised = _raised(_text(error))
+    return raised is not None and raised[0] == f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _text(error: BaseException) -> str:
     """Spark's errors ask the JVM for their text, which may be gone."""
     try:

@@ -79,11 +79,14 @@ def _end_with_spark() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def ingest_splits(spark: SparkSession, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
-    """Columnar path: each Spark task reads its splits itself, straight into Arrow."""
+def ingest_splits(
+    spark: SparkSession, task: IngestTask, splits: Sequence[list[Split]], strict: bool = False
+) -> BatchResult:
+    """Columnar path: each Spark task reads its splits itself, straight into Arrow. A file that cannot be read is a dead
+    letter, or fails the job where it is ``strict``."""
     if not splits:
         return EMPTY
-    return merged(_run(spark, partial(_ingest_splits, task), splits, INGEST_POOL))
+    return merged(_run(spark, partial(_ingest_splits, task, strict=strict), splits, INGEST_POOL))
 
 
 @lru_cache(maxsize=1)
@@ -94,19 +97,21 @@ def _give_way() -> None:
         os.nice(GIVE_WAY)
 
 
-def _ingest_splits(task: IngestTask, splits: list[Split]) -> BatchResult:
+def _ingest_splits(task: IngestTask, splits: list[Split], strict: bool = False) -> BatchResult:
     _give_way()
     _end_with_spark()
-    return run_ingest(task, _read(task, splits))
+    return run_ingest(task, _read(task, splits, strict))
 
 
-def _read(task: IngestTask, splits: Sequence[Split]) -> Iterator[Chunk | SourceError]:
+def _read(task: IngestTask, splits: Sequence[Split], strict: bool = False) -> Iterator[Chunk | SourceError]:
     wanted = needed_columns(task)
     fields = [f for f in task.stream.fields]
     for split in splits:
         try:
             yield from read_split(split, fields, wanted)
         except SourceError as error:
+            if strict:
+                raise
             yield error
 
 

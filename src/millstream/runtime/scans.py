@@ -8,11 +8,13 @@ Everything else about the stream stays Spark's: which files there are, in which 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from millstream.model.stream import Field
 from millstream.sources.files import PARQUET_TROUBLE
@@ -24,16 +26,30 @@ from millstream.sources.splits import Split, split_rows
 _CHANGING = frozenset(("datetimerebasemode", "int96rebasemode", "ignorecorruptfiles", "ignoremissingfiles"))
 _PLAIN = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
 }
+# Summaries of other files, which Spark lists and does not read.
+_SUMMARIES = ("_metadata", "_common_metadata")
+# Rows of one task, at most: what it keeps of them has to fit into the memory of a worker, however many files wait.
+TASK_ROWS = 1 << 22
 
 
-def scanned_files(session: SparkSession, query: str, batch: int) -> list[str] | None:
-    """The Parquet files of a micro-batch of the streaming query with this name; None where its plan does more than read
-    columns of them, or cannot be seen."""
+@dataclass(frozen=True)
+class Scan:
+    """The columns of a micro-batch, and the files they are read from."""
+
+    columns: tuple[str, ...]
+    paths: tuple[str, ...]
+
+
+def scanned_files(session: SparkSession, rows: DataFrame, query: str, batch: int) -> Scan | None:
+    """What the rows of a micro-batch are read from, in the streaming query with this name; None where its plan does
+    more than read columns of Parquet files, or cannot be seen. Settings are those of the rows: Spark gives each
+    streaming query a copy of its session."""
     running = next((one for one in session.streams.active if one.name == query), None)
-    if running is None or any(session.conf.get(key) != value for key, value in _PLAIN.items()):
+    if running is None or any(rows.sparkSession.conf.get(key) != value for key, value in _PLAIN.items()):
         return None
     try:
         execution = running._jsq.streamingQuery().lastExecution()
@@ -48,7 +64,13 @@ def scanned_files(session: SparkSession, query: str, batch: int) -> list[str] | 
     if text is None or any(url.scheme != "file" for url in urls):
         # Spark may have ways and rights to other file systems that workers have not.
         return None
-    return [unquote(url.path) for url in urls]
+    paths = (unquote(url.path) for url in urls)
+    return Scan(tuple(rows.columns), tuple(path for path in paths if not _is_summary(path)))
+
+
+def _is_summary(path: str) -> bool:
+    name = PurePosixPath(path).name
+    return name.startswith(_SUMMARIES) and "=" not in name
 
 
 def _lines(session: SparkSession, texts: Any) -> str:
@@ -77,13 +99,19 @@ def _kind(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def exact_splits(paths: Sequence[str], fields: Sequence[Field], parallelism: int) -> list[list[Split]] | None:
-    """The files divided among tasks; None where one cannot be read, or has other columns than the stream: Spark then
-    says what is to be read from it."""
+def exact_splits(scan: Scan, fields: Sequence[Field], parallelism: int) -> list[list[Split]] | None:
+    """The files divided among tasks; None where one cannot be read, or has not the columns of the stream as they are:
+    Spark then says what is to be read from it."""
+    if not {field.name for field in fields} <= set(scan.columns):
+        return None
+    footers = []
     try:
-        footers = [exact_footer(path, fields) for path in sorted(paths)]
+        for path in sorted(scan.paths):
+            footer = exact_footer(path, fields)
+            if footer is None:
+                return None
+            footers.append(footer)
     except PARQUET_TROUBLE:
         return None
-    if any(footer is None for footer in footers):
-        return None
-    return split_rows([(footer, 0, footer.rows) for footer in footers if footer], parallelism)
+    tasks = max(parallelism, -(-sum(footer.rows for footer in footers) // TASK_ROWS))
+    return split_rows([(footer, 0, footer.rows) for footer in footers], tasks)

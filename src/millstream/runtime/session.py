@@ -56,7 +56,7 @@ def build_session(name: str = "millstream", quick_java: bool = True) -> SparkSes
     cores = machine_cores()
     # Ingest may fill every core; half as many more slots let a fire, or the listing of new files, begin beside it.
     return _session(
-        name, cores + max(1, cores // 2), {"spark.driver.extraJavaOptions": QUICK_JAVA} if quick_java else {}
+        name, cores + max(1, cores // 2), {"spark.driver.defaultJavaOptions": QUICK_JAVA} if quick_java else {}
     )
 
 

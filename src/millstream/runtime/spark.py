@@ -16,12 +16,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from millstream.errors import EngineError
+from millstream.errors import EngineError, SourceError
 from millstream.model.plan import BatchResult, FireResult
 from millstream.runtime import jobs
 from millstream.runtime.analyzer import SparkAnalyzer
 from millstream.runtime.checkpoint import mend_checkpoint, read_offsets, sync_batch
 from millstream.runtime.disk import Backoff, disk_fault
+from millstream.runtime.faults import raised_in_task
 from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
 from millstream.runtime.liveness import NO_ANSWER, Liveness
@@ -233,9 +234,16 @@ class Running:
         return run()
 
     def _ingest_rows(self, task: IngestTask, rows: DataFrame) -> BatchResult:
-        paths = scanned_files(self._spark.session, self._name, task.batch)
-        splits = None if paths is None else exact_splits(paths, task.stream.fields, self._spark.parallelism)
-        return jobs.ingest_rows(task, rows) if splits is None else self._spark.ingest(task, splits)
+        """Rows that are just those of files are read from these; whatever is odd about a file is left to Spark."""
+        files = scanned_files(self._spark.session, rows, self._name, task.batch)
+        splits = None if files is None else exact_splits(files, task.stream.fields, self._spark.parallelism)
+        if splits is not None:
+            try:
+                return jobs.ingest_splits(self._spark.session, task, splits, strict=True)
+            except Exception as error:
+                if not raised_in_task(error, SourceError):
+                    raise
+        return jobs.ingest_rows(task, rows)
 
     @property
     def error(self) -> str | None:

@@ -35,7 +35,7 @@ from millstream.model.plan import AnswerFile, BatchResult, Bucket, BucketFile, D
 from millstream.model.query import WindowSpec
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
-from millstream.runtime.admitting import GATHERED_ROWS, Admission, Admitted, gathered, rows_together, together
+from millstream.runtime.admitting import GATHERED_ROWS, Admission, Admitted, divided, gathered, rows_together, together
 from millstream.runtime.home import ANSWERS, BUCKETS, DEAD, Home
 from millstream.runtime.loading import load_group
 from millstream.sources.chunk import Chunk
@@ -106,7 +106,7 @@ class _Work:
     selected: dict[str, list[tuple[pa.Array, ...]]] = field(default_factory=lambda: defaultdict(list))
     tally: Tally = field(default_factory=Tally)
     broken: Broken = field(default_factory=Broken)
-    # Whether chunks are no longer put together.
+    # Whether chunks are no longer put together, and large ones divided.
     one_by_one: bool = False
     late_by_window: Counter[WindowSpec] = field(default_factory=Counter)
     late: int = 0
@@ -159,22 +159,23 @@ def _timed(
 
 
 def _ingest(work: _Work, pieces: Sequence[Admitted]) -> None:
-    """Together; where that breaks an expression one by one, from then on: what an expression may take does not grow
-    with the rows that happen to wait."""
-    if work.one_by_one or not _ingest_together(work, pieces):
+    """Together; where that breaks an expression in small pieces, from then on: what an expression may take does not
+    grow with the rows that happen to wait, or that a file has in one row group."""
+    small = divided(pieces)
+    if work.one_by_one or not _ingest_together(work, pieces, last=len(small) == 1):
         work.one_by_one = True
-        for piece in pieces:
-            _ingest_together(work, [piece])
+        for piece in small:
+            _ingest_together(work, [piece], last=True)
 
 
-def _ingest_together(work: _Work, pieces: Sequence[Admitted]) -> bool:
-    """Gives whether that was possible; of a single piece it always is."""
+def _ingest_together(work: _Work, pieces: Sequence[Admitted], last: bool) -> bool:
+    """Gives whether no expression broke; the ``last`` try counts all the same."""
     table, times = together(pieces)
     started = time.perf_counter()
     broken = Broken(dict(work.broken.everywhere), dict(work.broken.selected))
     batch = Batch(table, times, work.evaluator, broken, work.task.apart)
     batch.prepare(expressions(work.groups))
-    if len(pieces) > 1 and broken != work.broken:
+    if not last and broken != work.broken:
         return False
     prepared = time.perf_counter()
     tally = Tally()
@@ -187,7 +188,7 @@ def _ingest_together(work: _Work, pieces: Sequence[Admitted]) -> bool:
             found += [(number, cells) for cells in slice_cells(group, batch, work.task.watermark, tally)]
         else:
             selected += select_rows(group, batch, tally).items()
-    if len(pieces) > 1 and broken != work.broken:
+    if not last and broken != work.broken:
         return False
     aggregated = time.perf_counter()
     work.seconds["evaluate"] += prepared - started

@@ -66,9 +66,11 @@ def exact_footer(path: str, fields: Sequence[Field]) -> Footer | None:
         file = pq.ParquetFile(source)
         found = parquet_schema(file)
         exact = all(found.get(field.name) == field.type.arrow for field in fields)
+        # Spark compares names without their case, and refuses those that are there twice.
+        distinct = len({name.lower() for name in file.schema_arrow.names}) == len(file.schema_arrow.names)
         told = file.metadata.metadata or {}
         old = _LEGACY in told or told.get(_WRITER, b"").startswith((b"1.", b"2."))
-        return _footer(path, file) if exact and not old and not _is_marked(file) else None
+        return _footer(path, file) if exact and distinct and not old and not _is_marked(file) else None
 
 
 def check_schema(path: str, found: dict[str, pa.DataType], fields: Sequence[Field]) -> None:
