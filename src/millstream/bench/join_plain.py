@@ -26,7 +26,7 @@ from millstream.bench.plain_run import (
     committed_files,
     progress_end,
 )
-from millstream.runtime.session import plain_session
+from millstream.runtime.session import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ PATIENCE = 4
 
 def run_plain_joins(job: PlainJoinJob, tell: Tell) -> tuple[JoinResult | CellFailed, ...]:
     """Measure the cells one after the other in one Spark session."""
-    session = plain_session("bench: plain Spark joins")
+    session = build_session("bench: plain Spark joins", spare_slots=False)
     for name, value in STORE_SETTINGS[job.state_store].items():
         session.conf.set(name, value)
     session.conf.set("spark.sql.streaming.numRecentProgressUpdates", _KEPT_PROGRESS)

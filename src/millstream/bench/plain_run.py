@@ -21,7 +21,7 @@ from millstream.bench.jobs import Cell, CellResult, Digest, PlainJob, Run, Tell
 from millstream.bench.measure import Commit, throughput
 from millstream.bench.repeats import repeated
 from millstream.bench.workload import SCHEMA, STREAM, draw_queries
-from millstream.runtime.session import plain_session
+from millstream.runtime.session import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ SINK_LOG = "_spark_metadata"
 
 def run_plain(job: PlainJob, tell: Tell) -> tuple[CellResult, ...]:
     """Measure the cells one after the other in one Spark session."""
-    session = plain_session("bench: plain Spark")
+    session = build_session("bench: plain Spark", spare_slots=False)
     for name, value in STORE_SETTINGS[job.state_store].items():
         session.conf.set(name, value)
     session.conf.set("spark.sql.streaming.numRecentProgressUpdates", _KEPT_PROGRESS)

@@ -35,10 +35,6 @@ SETTINGS: dict[str, str] = {
     "spark.sql.ui.retainedExecutions": "50",
 }
 
-# For a JVM that plans and schedules: methods are compiled once, quickly. By default Java compiles them again as it
-# learns more of them, which in the first minutes takes more processor time than the planning itself.
-QUICK_JAVA = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
-
 # What a user's session must have, and why.
 REQUIRED: dict[str, tuple[str, str]] = {
     "spark.sql.session.timeZone": ("UTC", "windows and dates are computed in UTC"),
@@ -50,27 +46,16 @@ def machine_cores() -> int:
     return os.cpu_count() or 2
 
 
-def build_session(name: str = "millstream", quick_java: bool = True) -> SparkSession:
-    """A local session for an embedded engine. Without ``quick_java`` Java is also fit to make rows, those of a user's
-    DataFrame."""
-    cores = machine_cores()
-    # Ingest may fill every core; half as many more slots let a fire, or the listing of new files, begin beside it.
-    return _session(
-        name, cores + max(1, cores // 2), {"spark.driver.defaultJavaOptions": QUICK_JAVA} if quick_java else {}
-    )
-
-
-def plain_session(name: str) -> SparkSession:
-    """A local session for Spark's own operators."""
-    return _session(name, machine_cores(), {})
-
-
-def _session(name: str, slots: int, more: dict[str, str]) -> SparkSession:
-    """``local[n,3]`` retries failed tasks, which plain ``local[n]`` never does."""
+def build_session(name: str = "millstream", spare_slots: bool = True) -> SparkSession:
+    """A local session for an embedded engine. ``local[n,3]`` retries failed tasks, which plain ``local[n]`` never
+    does."""
     ensure_java()
     ensure_python()
+    cores = machine_cores()
+    # Ingest may fill every core; half as many more slots let a fire, or the listing of new files, begin beside it.
+    slots = cores + max(1, cores // 2) if spare_slots else cores
     builder = SparkSession.builder.master(f"local[{slots},3]").appName(name)
-    for key, value in (SETTINGS | more).items():
+    for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     quieten(spark)

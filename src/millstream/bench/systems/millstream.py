@@ -33,8 +33,7 @@ class MillstreamSystem:
     form = "parquet"
 
     def __init__(self, workspace: Path, cores: int, frame: bool = False, rows: bool = False) -> None:
-        # A DataFrame comes from a user's own session.
-        self._session = build_session("bench: millstream", quick_java=not frame)
+        self._session = build_session("bench: millstream")
         self._frame, self._rows = frame, rows
         self._engine: Engine | None = None
         self._lock = threading.Lock()

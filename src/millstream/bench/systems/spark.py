@@ -22,7 +22,7 @@ from millstream.bench.driving.model import Emission, QuerySpec
 from millstream.bench.plain_run import STORE_SETTINGS, progress_end
 from millstream.bench.systems.system import Queue, Seen
 from millstream.errors import EngineError
-from millstream.runtime.session import machine_cores, plain_session
+from millstream.runtime.session import build_session, machine_cores
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -99,7 +99,7 @@ class SparkSystem:
     form = "parquet"
 
     def __init__(self, workspace: Path, cores: int, merged: bool = False) -> None:
-        self._session = plain_session("bench: plain Spark")
+        self._session = build_session("bench: plain Spark", spare_slots=False)
         conf = self._session.conf
         for name, value in STORE_SETTINGS[STATE_STORE].items():
             conf.set(name, value)
