@@ -209,17 +209,28 @@ def _by_slice(refs: Sequence[BucketRef]) -> dict[SliceId, list[BucketRef]]:
 Place = tuple[str, int]
 # Slices whose keys are numbered together: each numbering looks at all keys of the stack again.
 TOGETHER = 64
-# A stack is made anew after so many times its slices have been dropped from it.
+# A stack is made anew after so many times its slices have been dropped from it; and where it has more keys than so
+# many, as soon as none of its slices is left, or it has twice the keys it began with: new ones keep coming then, and
+# all have to be numbered together.
 AGE = 20
+FEW_KEYS = 1 << 16
 
 
 @dataclass
 class _Kept:
-    """``places`` says which buckets each slice is made of, ``used`` when the stack was last fired from."""
+    """``places`` says which buckets each slice is made of, ``used`` when the stack was last fired from, ``keys`` how
+    many it had after the first fire."""
 
     stack: Stack
     places: dict[SliceId, frozenset[Place]] = field(default_factory=dict)
     used: float = 0.0
+    keys: int = 0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether most of its keys may be of slices that are gone."""
+        count = self.stack.key_count
+        return count > FEW_KEYS and (not self.places or count > 2 * self.keys)
 
 
 class KeptStacks:
@@ -248,8 +259,8 @@ class KeptStacks:
         one.stack.drop_below(min(needed_from, next(iter(slices))[0]))
         one.places = {slice_: one.places[slice_] for slice_ in one.stack.slices}
         wanted = {slice_: frozenset((ref.path, ref.offset) for ref in refs) for slice_, refs in slices.items()}
-        if not self._fits(one, wanted):
-            one.stack, one.places = Stack.empty(group), {}
+        if one.crowded or not self._fits(one, wanted):
+            one = _Kept(Stack.empty(group))
         new = [s for s in slices if s not in one.places]
         one.stack.expect(len(new))
         for first in range(0, len(new), TOGETHER):
@@ -261,6 +272,7 @@ class KeptStacks:
                 one.stack.push(slice_, mine, list(itertools.islice(numbers, len(mine))))
                 one.places[slice_] = wanted[slice_]
         one.used = time.monotonic()
+        one.keys = one.keys or one.stack.key_count
         self._stacks[key] = one
         return one.stack
 
