@@ -166,7 +166,7 @@ def test_expressions_that_take_too_much_memory_or_time_stop_their_queries(
     start: Callable[..., Engine], tmp_path: Path
 ) -> None:
     folder = tmp_path / "in"
-    engine = start(evaluation_memory=64 << 20, evaluation_time=1_000_000)
+    engine = start(evaluation_memory=512 << 20, evaluation_time=1_000_000)
     stream(engine, folder)
     large = "repeat('x', 1000000 + CAST(price AS INT))"
     slow = "translate(repeat(CAST(price AS STRING), 20000), '0123456789', 'abcdefghij')"
@@ -179,11 +179,11 @@ def test_expressions_that_take_too_much_memory_or_time_stop_their_queries(
     engine.await_idle()
     assert (
         reason(engine, "large")
-        == "LIMIT_EXCEEDED: expressions need more than 64 MB of memory, the setting evaluation_memory"
+        == "LIMIT_EXCEEDED: expressions need more than 512 MB of memory, the setting evaluation_memory"
     )
     assert (
         reason(engine, "large-rows")
-        == "LIMIT_EXCEEDED: expressions need more than 64 MB of memory, the setting evaluation_memory"
+        == "LIMIT_EXCEEDED: expressions need more than 512 MB of memory, the setting evaluation_memory"
     )
     assert (
         reason(engine, "slow")
