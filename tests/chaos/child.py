@@ -20,7 +20,7 @@ from typing import Any
 
 from millstream import crashpoints
 from millstream.catalog.metastore import QueryRecord
-from millstream.engine import answers
+from millstream.engine import answers, firing
 from millstream.engine.changelog import Changelog
 from millstream.engine.core import Core
 from millstream.engine.pipeline import Pipeline
@@ -52,6 +52,8 @@ def main(folder: str, options: dict[str, Any]) -> int:
     os.environ["HOME"] = folder
     answers.PAGE_ROWS = PAGE_ROWS
     join_fire.MOST_PAIRS = workload.MOST_PAIRS
+    # Every group but the lightest of a stream is heavy.
+    firing.LIGHT, firing.HEAVIER = 1, 0
     crashpoints.observe(_observer(place, options.get("crash_at")))
     try:
         child = Child(place, options)
@@ -133,13 +135,26 @@ class Child:
             core.pipelines["ads"].last_rows = workload.START
             core.follow("ads")
         if number in self.work.fires:
-            core.fire_all()
+            if number % 2:
+                core.fire_all()
+            else:
+                self.fire_beside()
         for query, (every, limit) in self.work.readers.items():
             if number % every == 0:
                 self.read(query, limit)
         if number in self.work.tidies:
             # Files have the times of the real clock, so no dead letter is too old.
             core.tidy(workload.RETENTION_ROUNDS * workload.ROUND, workload.START)
+        for pipeline in core.pipelines.values():
+            pipeline.aside.wait()
+
+    def fire_beside(self) -> None:
+        """Fire as a live engine does: what is heavy goes on while joins fire, answers are read, and files are tidied
+        up."""
+        for pipeline in self.core.pipelines.values():
+            self.core.firing.fire(pipeline, aside=True)
+        for name in self.core.metastore.joins():
+            self.core.joining.fire(name)
 
     def change(self, during: str | None) -> None:
         """Send the changes of the round that were not acknowledged, one after the other, as their clients would."""

@@ -7,6 +7,7 @@ and a checkpoint is kept as Spark keeps it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,20 +36,24 @@ class NoAnalyzer:
 
 
 class InProcess:
-    """The part of ``runtime.spark.Spark`` that ``Core`` uses."""
+    """The part of ``runtime.spark.Spark`` that ``Core`` uses. Tasks run one at a time, as in a worker, which has a
+    process of its own."""
 
     def __init__(self, parallelism: int) -> None:
         self.parallelism = parallelism
         self.analyzer = NoAnalyzer()
+        self._worker = threading.Lock()
 
     def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
-        found = merged([jobs._ingest_splits(task, one) for one in splits]) if splits else jobs.EMPTY
+        with self._worker:
+            found = merged([jobs._ingest_splits(task, one) for one in splits]) if splits else jobs.EMPTY
         if not found.damaged and any(POISON in load_group(task.home, path).position for path in task.versions):
             raise MemoryError("a query takes all there is")
         return found
 
     def fire(self, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
-        found = [jobs._fire(task) for task in tasks]
+        with self._worker:
+            found = [jobs._fire(task) for task in tasks]
         return [result for result, _ in found], {}
 
 

@@ -47,6 +47,11 @@ def test_queries_without_a_due_window_move_with_the_first_step() -> None:
     assert [sorted(step.moves) for step in in_steps(due(a=1), {"a": 9 * LIGHT})] == [["a0"]]
 
 
+def test_a_heavy_group_is_heavy_also_when_it_is_due_alone() -> None:
+    """The light ones that are not due may be before it has been fired."""
+    assert [sorted(step.moves) for step in in_steps(due(a=1), {"a": 9 * LIGHT, "b": 1})] == [[], ["a0"]]
+
+
 def test_light_answers_are_published_while_a_heavy_fire_is_still_to_come(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from pyspark.sql import SparkSession
 
 import millstream
 from millstream.engine import firing, replay
+from millstream.engine.core import Core
 from millstream.runtime import join_fire, worker
+from millstream.runtime.spark import Spark
 
 from .expected import Oracle
 from .shrink import shrink
 from .verdict import Engine, Mismatch, mismatches, report
+from .ways import ingest_by
 from .workload import Workload, workloads
 
 # Half of the workloads have joins.
@@ -36,9 +40,23 @@ def replay_with(spark: SparkSession, workload: Workload) -> Engine:
             patch.setattr(worker, "GATHERED_ROWS", workload.gathered_rows)
             patch.setattr(firing, "LIGHT", workload.light[0])
             patch.setattr(firing, "HEAVIER", workload.light[1])
+            folder = out.with_name("batches")
+            folder.mkdir()
+            patch.setattr(Spark, "ingest", ingest_by(workload.way, folder))
+            if workload.aside:
+                patch.setattr(Core, "fire_all", fire_beside)
             return millstream.replay(spec, out, spark=spark)
 
     return run
+
+
+def fire_beside(core: Core, fire_all: Callable[[Core], None] = Core.fire_all) -> None:
+    """Fire as a live engine does, heavy groups aside of light ones and joins; then what is left."""
+    for pipeline in core.pipelines.values():
+        core.firing.fire(pipeline, aside=True)
+    for name in core.metastore.joins():
+        core.joining.fire(name)
+    fire_all(core)
 
 
 def refused(found: list[Mismatch]) -> bool:

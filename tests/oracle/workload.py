@@ -23,6 +23,7 @@ from .join_grammar import random_join
 from .joins import JoinCase
 from .queries import MILLISECOND, QueryCase
 from .streams import StreamCase, random_family, random_stream
+from .ways import ROWS, SCANNED, SPLITS
 
 QUERIES = 20
 # The share of workloads whose streams are joined, and of joins among their queries.
@@ -149,9 +150,19 @@ class Workload:
         return self._drawn("light").choice(((firing.LIGHT, firing.HEAVIER), (0, 0), (0, 0), (0, 1)))
 
     @property
+    def aside(self) -> bool:
+        """Whether what is heavy fires aside."""
+        return self._drawn("aside").random() < 0.5
+
+    @property
     def gathered_rows(self) -> int:
         """Up to how many rows chunks are put together: all of a task, none, or few."""
         return self._drawn("gathered").choice((worker.GATHERED_ROWS, 0, 0, 50))
+
+    @property
+    def way(self) -> str:
+        """How rows come to the engine."""
+        return self._drawn("way").choice((SPLITS, SPLITS, SCANNED, ROWS))
 
     @property
     def pace(self) -> Pace:

@@ -82,13 +82,14 @@ class BucketIndex:
         self.add(files)
         return emptied
 
-    def below(self, lowest: Mapping[str, int], mark: int) -> list[str]:
-        """Forget buckets that end at or below their group's lowest needed time (groups not named need none); gives the
-        files that have none left. ``lowest`` was found out after ``mark``, and says nothing of buckets added since."""
+    def below(self, lowest: Mapping[str, int], mark: int, concerned: Callable[[str], bool]) -> list[str]:
+        """Of the groups concerned, forget buckets that end at or below their lowest needed time (those not named need
+        none); gives the files that have none left. ``lowest`` was found out after ``mark``, and says nothing of buckets
+        added since."""
 
         def unneeded(one: Stored) -> bool:
             group = one.bucket.group
-            return one.number <= mark and (group not in lowest or one.bucket.end <= lowest[group])
+            return one.number <= mark and concerned(group) and one.bucket.end <= lowest.get(group, one.bucket.end)
 
         return self._discard(unneeded)
 

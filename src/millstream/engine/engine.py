@@ -442,7 +442,8 @@ class Engine:
         deadline = time.monotonic() + seconds
         resting = all([running.at_rest(deadline) for running in self._running.values()])
         self._firing.join(max(0.0, deadline - time.monotonic()))
-        return resting and not self._firing.is_alive()
+        asides = [one.aside.wait(max(0.0, deadline - time.monotonic())) for one in self._core.pipelines.values()]
+        return resting and not self._firing.is_alive() and all(asides)
 
     def __enter__(self) -> Engine:
         return self
@@ -468,7 +469,7 @@ class Engine:
                 errors.append(error)
 
         for pipeline in list(core.pipelines.values()):
-            attempt(partial(core.firing.fire, pipeline))
+            attempt(partial(core.firing.fire, pipeline, aside=True))
         for name in core.metastore.joins() if core.registry.joins else ():
             attempt(partial(core.joining.fire, name))
         if errors:

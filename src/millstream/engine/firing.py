@@ -1,5 +1,5 @@
 """Deciding what to fire, and doing it: due windows of a stream become Spark jobs, light ones first, each with one
-transaction.
+transaction, and heavy ones aside.
 
 A window is due when the stream has closed its end. Its answer depends on the batches up to the closing one, never on
 when the fire runs: buckets know the watermark of their batch, and a bucket counts in a window that ends at E iff that
@@ -8,6 +8,7 @@ watermark is below E.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ from millstream.model.query import WindowSpec
 from millstream.model.types import TIMESTAMP
 from millstream.runtime.damage import Lost
 from millstream.runtime.faults import may_be_a_query, reason_of
-from millstream.runtime.fire import BucketRef, DueQuery, FireItem, FireTask
+from millstream.runtime.fire import BucketRef, DueQuery, FireItem, FireTask, stem_of
 from millstream.runtime.home import Home
 from millstream.runtime.join_fire import JoinTask
 
@@ -42,6 +43,17 @@ HEAVIER = 2
 LEAST_QUERIES = 32
 
 RunFire = Callable[[Sequence[FireTask | JoinTask]], tuple[list[FireResult], dict[str, float]]]
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a fire goes by: the frontiers of a stream at a moment, and what it had closed then. A fire that runs aside
+    is of these groups alone."""
+
+    mark: int
+    frontiers: Sequence[Frontier]
+    watermark: int
+    aside: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,38 +140,63 @@ class Firing:
         self.fires = 0
         self.last_seconds = 0.0
         self.answer_rows = 0
+        # Fires run side by side, and all are counted.
+        self._counting = threading.Lock()
 
-    def fire(self, pipeline: Pipeline) -> bool:
-        """Fire what is due on the stream; False when nothing is. One at a time for each stream."""
+    def fire(self, pipeline: Pipeline, *, aside: bool = False) -> bool:
+        """Fire what is due on the stream; False when nothing is. One at a time for each stream, but for heavy groups if
+        they may go ``aside``: then this only begins their fire, and what comes of it is seen by a later call."""
         with pipeline.firing:
-            watermark = pipeline.watermark
-            if watermark is None:
-                return False
-            mark = pipeline.buckets.mark()
-            frontiers = self._metastore.frontiers(pipeline.stream.name)
-            due = due_queries([one for one in frontiers if one.leg is None], watermark, self._registry.window)
-            if not due.moves:
-                return False
-            name = pipeline.stream.name
-            damaged: list[Damage] = []
-            # After a death all that is due must be written down at once.
-            steps = [due] if self._trials.watches(name) else in_steps(due, self._weights(pipeline, due))
-            for step in steps:
-                damaged += self.by_halves(
-                    name, step, lambda some: self._fire(pipeline, frontiers, some, watermark, mark)
-                )
+            if not aside:
+                pipeline.aside.wait()
+            before = pipeline.aside.take()
+            self.mend(before.damaged, pipeline)
+            fired = self._fire_due(pipeline, aside)
+            if before.error is not None:
+                raise before.error
+            return fired
+
+    def _fire_due(self, pipeline: Pipeline, aside: bool) -> bool:
+        name, watermark = pipeline.stream.name, pipeline.watermark
+        if watermark is None:
+            return False
+        view = _View(pipeline.buckets.mark(), self._metastore.frontiers(name), watermark)
+        mine = [one for one in view.frontiers if one.leg is None and not pipeline.aside.has(one)]
+        due = due_queries(mine, watermark, self._registry.window)
+        if not due.moves:
+            return False
+        # After a death all that is due must be written down at once.
+        watched = self._trials.watches(name)
+        steps = [due] if watched else in_steps(due, self._weights(pipeline, due, view.frontiers))
+        now, later = (steps[:1], steps[1:]) if aside else (steps, [])
+        damaged = self._fire_steps(pipeline, now, view)
+        if later and not pipeline.aside.taken:
+            groups = frozenset(group for step in later for group in step.by_group)
+            queries = frozenset(query for step in later for query in step.moves)
+            theirs = replace(view, aside=groups)
+            pipeline.aside.start(groups, queries, lambda: self._fire_steps(pipeline, later, theirs))
+        self.mend(damaged, pipeline)
+        return True
+
+    def _fire_steps(self, pipeline: Pipeline, steps: Sequence[DueSet], view: _View) -> list[Damage]:
+        damaged: list[Damage] = []
+        for step in steps:
+            if step.moves:
+                damaged += self.by_halves(pipeline.stream.name, step, lambda some: self._fire(pipeline, some, view))
                 crash_point("fire.done")
                 self.published()
-            self.mend(damaged)
-            return True
+        return damaged
 
-    def _weights(self, pipeline: Pipeline, due: DueSet) -> dict[str, int]:
-        """The bytes of each group's buckets that no fire has read before: workers keep the others."""
-        found = {}
+    def _weights(self, pipeline: Pipeline, due: DueSet, frontiers: Iterable[Frontier]) -> Mapping[str, int]:
+        """The bytes of each group's buckets that no fire has read before: workers keep the others. Of groups that are
+        not due, what they had the last time."""
+        there = {one.group for one in frontiers}
+        found = {group: weight for group, weight in pipeline.weights.items() if group in there}
         for group, queries in due.by_group.items():
             fired = min(one.after for one in queries)
             stored = pipeline.buckets.between(group, *self._span(queries))
             found[group] = sum(one.bucket.length for one in stored if one.bucket.end > fired)
+        pipeline.weights = found
         return found
 
     def _span(self, queries: Sequence[DueQuery]) -> tuple[int, int]:
@@ -187,25 +224,26 @@ class Firing:
         except FireFailed as error:
             raise FireFailed(f"{error}, also without any query") from error
 
-    def mend(self, damaged: Sequence[Damage]) -> None:
-        """Have damaged files mended, or declared lost: then the queries that wait for them fire."""
+    def mend(self, damaged: Sequence[Damage], *pipelines: Pipeline) -> None:
+        """Have damaged files of streams mended, or declared lost: then the queries that wait for them fire."""
         if damaged:
+            for pipeline in pipelines:
+                pipeline.aside.wait()
             self._repair(tuple(dict.fromkeys(damaged)))
 
-    def _fire(
-        self, pipeline: Pipeline, frontiers: Sequence[Frontier], due: DueSet, watermark: int, mark: int
-    ) -> Sequence[Damage]:
+    def _fire(self, pipeline: Pipeline, due: DueSet, view: _View) -> Sequence[Damage]:
         started = time.monotonic()
-        lowest = lowest_needed(frontiers, due.moves, self._registry.window)
-        items = [self._item(pipeline, group, queries, lowest, watermark) for group, queries in due.by_group.items()]
-        with no_leftovers_of_fire(self._metastore, self.home, pipeline.stream.name):
-            result = self._answers(pipeline, [item for item in items if item.buckets or item.lost])
+        name, aside = pipeline.stream.name, view.aside is not None
+        lowest = lowest_needed(view.frontiers, due.moves, self._registry.window)
+        items = [self._item(pipeline, *one, lowest, view.watermark) for one in due.by_group.items()]
+        with no_leftovers_of_fire(self._metastore, self.home, name, stem_of(aside)):
+            result = self._answers(pipeline, [item for item in items if item.buckets or item.lost], aside)
             crash_point("fire.job-done")
-            fire = self.commit(Fire(pipeline.stream.name, due.moves, result))
+            fire = self.commit(Fire(name, due.moves, result))
         if result.held:
-            lowest = lowest_needed(frontiers, fire.moves, self._registry.window)
+            lowest = lowest_needed(view.frontiers, fire.moves, self._registry.window)
         # First what must not be missed if a later step fails: the compacted buckets are in force.
-        self._clean_up(pipeline, result, lowest, mark)
+        self._clean_up(pipeline, result, lowest, view)
         self.drop_broken(fire)
         self.count(result, time.monotonic() - started)
         return result.damaged
@@ -227,10 +265,11 @@ class Firing:
 
     def count(self, result: FireResult, seconds: float) -> None:
         """Keep account of a fire."""
-        self.last_seconds = seconds
-        self.seconds["fire"] += seconds
-        self.fires += 1
-        self.answer_rows += sum(result.rows_by_query.values())
+        with self._counting:
+            self.last_seconds = seconds
+            self.seconds["fire"] += seconds
+            self.fires += 1
+            self.answer_rows += sum(result.rows_by_query.values())
 
     def _item(
         self, pipeline: Pipeline, group: str, queries: list[DueQuery], lowest: dict[str, int], watermark: int
@@ -257,13 +296,13 @@ class Firing:
         assert spec is not None
         return spec.end_after(one.after) - spec.size
 
-    def _answers(self, pipeline: Pipeline, items: list[FireItem]) -> FireResult:
+    def _answers(self, pipeline: Pipeline, items: list[FireItem], aside: bool) -> FireResult:
         if not items:
             return FireResult()
         stream = pipeline.stream
         shares = share_out(items, self.parallelism)
         kind = stream.field(stream.time).type
-        return self.run([FireTask(self.home, stream.name, kind, tuple(share), self.limits) for share in shares])
+        return self.run([FireTask(self.home, stream.name, kind, tuple(share), self.limits, aside) for share in shares])
 
     def run(self, tasks: Sequence[FireTask | JoinTask]) -> FireResult:
         """One Spark job, and its results as one."""
@@ -275,22 +314,28 @@ class Firing:
             if may_be_a_query(error):
                 raise FireFailed(reason_of(error)) from error
             raise
-        for phase, spent in seconds.items():
-            self.seconds[phase] += spent
+        with self._counting:
+            for phase, spent in seconds.items():
+                self.seconds[phase] += spent
         return _together(results)
 
     def clean_up(self, pipeline: Pipeline) -> None:
         """Forget the buckets of a stream that no query needs any more."""
         mark = pipeline.buckets.mark()
         frontiers = self._metastore.frontiers(pipeline.stream.name)
-        self._clean_up(pipeline, FireResult(), lowest_needed(frontiers, {}, self._registry.window), mark)
+        lowest = lowest_needed(frontiers, {}, self._registry.window)
+        self._clean_up(pipeline, FireResult(), lowest, _View(mark, frontiers, 0))
 
-    def _clean_up(self, pipeline: Pipeline, result: FireResult, lowest: dict[str, int], mark: int) -> None:
-        """First the transaction, then the files. No other fire of the stream runs now, so nobody reads them but
-        readers of answers, whose files stay."""
+    def _clean_up(self, pipeline: Pipeline, result: FireResult, lowest: dict[str, int], view: _View) -> None:
+        """First the transaction, then the files. No other fire reads buckets of these groups now, only readers of
+        answers do, whose files stay."""
         emptied = pipeline.buckets.replace(result.replaced, result.compacted)
+
+        def concerned(group: str) -> bool:
+            return group not in pipeline.aside.groups if view.aside is None else group in view.aside
+
         # Of these, too, the metastore may name buckets that nobody needed before.
-        unneeded = [*emptied, *pipeline.buckets.below(lowest, mark)]
+        unneeded = [*emptied, *pipeline.buckets.below(lowest, view.mark, concerned)]
         if unneeded:
             self.home.remove(self._metastore.drop_files(unneeded))
 
@@ -330,7 +375,8 @@ def share_out(items: Sequence[FireItem], tasks: int) -> list[list[FireItem]]:
 
 def in_steps(due: DueSet, weights: Mapping[str, int]) -> list[DueSet]:
     """Light groups first, each step a fire of its own: no group waits for one that is much heavier than all lighter
-    ones together.
+    ones together. The first step is that of the light ones, if there are any or not; ``weights`` may have more groups
+    than are due.
 
     >>> one = lambda query: [DueQuery(query, 0, 1, None)]
     >>> due = DueSet({q: (0, 1) for q in "abcd"}, {"g1": one("a"), "g2": one("b"), "g3": one("c")})
@@ -338,14 +384,15 @@ def in_steps(due: DueSet, weights: Mapping[str, int]) -> list[DueSet]:
     [['b', 'c', 'd'], ['a']]
     """
     in_group = {one.query for queries in due.by_group.values() for one in queries}
-    steps = [[query for query in due.moves if query not in in_group]]
-    lighter = 0
-    for group in sorted(due.by_group, key=lambda group: weights[group]):
+    light = [query for query in due.moves if query not in in_group]
+    heavy: list[list[str]] = []
+    step, lighter = light, 0
+    for group in sorted(weights, key=lambda group: weights[group]):
         if lighter and weights[group] > max(LIGHT, HEAVIER * lighter):
-            steps.append([])
-        steps[-1] += [one.query for one in due.by_group[group]]
+            heavy.append(step := [])
+        step += [one.query for one in due.by_group.get(group, ())]
         lighter += weights[group]
-    return [due.only(step) for step in steps if step]
+    return [due.only(light), *(due.only(step) for step in heavy if step)]
 
 
 def _weight(item: FireItem) -> int:

@@ -20,7 +20,7 @@ from millstream.kernels.join_fire import JoinDue
 from millstream.model.join import JoinQuery
 from millstream.model.legs import leg_member, query_of_member
 from millstream.model.plan import Damage
-from millstream.runtime.fire import DueQuery
+from millstream.runtime.fire import DueQuery, stem_of
 from millstream.runtime.join_fire import JoinItem, JoinLeg, JoinTask
 
 
@@ -53,12 +53,12 @@ class Joining:
             for pipeline in pipelines.values():
                 self._firing.clean_up(pipeline)
             crash_point("join.done")
-            self._firing.mend(damaged)
+            self._firing.mend(damaged, *pipelines.values())
             return True
 
     def _fire(self, name: str, due: DueSet, pipelines: Mapping[str, Pipeline]) -> Sequence[Damage]:
         started = time.monotonic()
-        with no_leftovers_of_fire(self._metastore, self._firing.home, name):
+        with no_leftovers_of_fire(self._metastore, self._firing.home, name, stem_of(aside=False)):
             result = self._firing.run(self._tasks(name, due, pipelines))
             crash_point("join.job-done")
             fire = self._firing.commit(Fire(name, due.moves, result))

@@ -33,14 +33,15 @@ def remove_leftovers_of_batch(metastore: Metastore, home: Home, stream: str, bat
 
 
 @contextmanager
-def no_leftovers_of_fire(metastore: Metastore, home: Home, stream: str) -> Iterator[None]:
-    """Around the job and the commit of a fire; fires of one stream, or joined name, follow one another."""
+def no_leftovers_of_fire(metastore: Metastore, home: Home, stream: str, stem: str) -> Iterator[None]:
+    """Around the job and the commit of a fire; fires of one stream, or joined name, with the same stem follow one
+    another."""
     try:
         yield
     except Exception as error:
         if not in_doubt(error):
-            answers = (ANSWERS, f"{stream.replace('&', '+')}-fire-")
-            _remove(metastore, home, [answers, (f"{BUCKETS}/{stream}", "compact-")])
+            answers = (ANSWERS, f"{stream.replace('&', '+')}-{stem}-")
+            _remove(metastore, home, [answers, (f"{BUCKETS}/{stream}", f"{stem}-compact-")])
         raise
 
 

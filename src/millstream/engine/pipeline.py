@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 from millstream.catalog.metastore import Metastore
 from millstream.config import Limits
 from millstream.crashpoints import crash_point
+from millstream.engine.aside import Aside
 from millstream.engine.buckets import BucketIndex
 from millstream.engine.leftovers import no_leftovers_of_batch, remove_leftovers_of_batch
 from millstream.engine.mending import Ingest, run_mending
@@ -80,6 +81,9 @@ class Pipeline:
         self.buckets = BucketIndex(metastore.buckets(stream.name))
         self.metrics = Metrics()
         self.firing = threading.Lock()
+        self.aside = Aside()
+        # Bytes that the last fire of each group had to read.
+        self.weights: Mapping[str, int] = {}
         self._metastore = metastore
         self._registry = registry
         self._home = home

@@ -77,6 +77,12 @@ class FireTask:
     time_type: DataType
     items: tuple[FireItem, ...]
     limits: Limits = field(default_factory=Limits)
+    aside: bool = False
+
+
+def stem_of(aside: bool) -> str:
+    """What the names of files begin with that a fire writes: those of a failed one are known by it."""
+    return "aside" if aside else "fire"
 
 
 def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
@@ -119,7 +125,7 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
         if item.compact:
             compacted += _compact(task.home, item, replaced)
     started = time.perf_counter()
-    answers = write_answers(task.home, f"{task.stream}-fire", parts)
+    answers = write_answers(task.home, f"{task.stream}-{stem_of(task.aside)}", parts)
     files, origins = _write_compacted(task, compacted)
     seconds["fire: write"] += time.perf_counter() - started
     result = FireResult(answers, windows, rows, failures, broken, files, tuple(replaced), origins)
@@ -363,7 +369,7 @@ def _write_compacted(
     files = []
     origins: dict[str, dict[int, tuple[int, ...]]] = {}
     for (batch, watermark), mine in by_plan.items():
-        folder, stem = f"{BUCKETS}/{task.stream}", f"compact-{batch}"
+        folder, stem = f"{BUCKETS}/{task.stream}", f"{stem_of(task.aside)}-compact-{batch}"
         path = task.home.write(folder, stem, "bucket", [one.data for one in mine])
         buckets, position = [], 0
         for one in mine:

@@ -29,9 +29,10 @@ from millstream.sources.splits import Split, read_split
 EMPTY = BatchResult(0, 0, None, 0, 0)
 
 # Spark keeps a pool of Python workers for each set of environment variables. Fires have a pool of their own, so that
-# the matrices a worker keeps are there when the next fire comes, and are not made again in the workers of ingest.
+# the matrices a worker keeps are there when the next fire comes, and are not made again in the workers of ingest; so
+# have those that run aside, since workers of a pool take turns.
 POOL_VARIABLE = "MILLSTREAM_POOL"
-INGEST_POOL, FIRE_POOL = "ingest", "fire"
+INGEST_POOL, FIRE_POOL, ASIDE_POOL = "ingest", "fire", "aside"
 _environment = threading.Lock()
 # A third of the processor's time beside a process that does not give way; all of it where nobody else wants it.
 GIVE_WAY = 5
@@ -159,7 +160,8 @@ def _fire(task: FireTask | JoinTask) -> tuple[FireResult, dict[str, float]]:
 
 def fire(spark: SparkSession, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
     """Run fire tasks as one Spark job."""
-    found = _run(spark, _fire, tasks, FIRE_POOL)
+    aside = any(isinstance(task, FireTask) and task.aside for task in tasks)
+    found = _run(spark, _fire, tasks, ASIDE_POOL if aside else FIRE_POOL)
     seconds: dict[str, float] = {}
     for _, phases in found:
         for phase, value in phases.items():

@@ -22,7 +22,7 @@ from millstream.model.legs import leg_member
 from millstream.model.plan import Damage, FireResult
 from millstream.model.types import DataType
 from millstream.runtime.damage import DueWindows, Lost, Window, find_damage, lacking, mark
-from millstream.runtime.fire import BucketRef, read_slices
+from millstream.runtime.fire import BucketRef, read_slices, stem_of
 from millstream.runtime.home import Home
 from millstream.runtime.loading import load_group
 from millstream.runtime.worker import evaluator, write_answers
@@ -95,7 +95,7 @@ def run_join_fire(task: JoinTask) -> tuple[FireResult, dict[str, float]]:
     started = time.perf_counter()
     answers = tuple(
         replace(file, refers=tuple(sorted(refers)))
-        for file in write_answers(task.home, f"{task.stream.replace('&', '+')}-fire", parts)
+        for file in write_answers(task.home, f"{task.stream.replace('&', '+')}-{stem_of(aside=False)}", parts)
     )
     seconds["join: write"] += time.perf_counter() - started
     counts = (dict(whole.windows), dict(whole.rows), dict(whole.failures))

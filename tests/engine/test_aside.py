@@ -1,0 +1,268 @@
+"""Heavy fires run aside: light windows go on, and the two do not come in each other's way. No Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from millstream.catalog.records import Fire
+from millstream.engine import firing
+from millstream.engine.aside import Aside
+from millstream.engine.isolation import FireFailed
+from millstream.model.plan import FireResult
+from millstream.runtime.fire import FireTask
+from millstream.runtime.join_fire import JoinTask
+
+from .inprocess import PURCHASES, Small, count, expected, flip, sums
+
+Result = tuple[list[FireResult], dict[str, float]]
+
+
+class Held(Small):
+    """A core with a light and a heavy query, in whose fires a test has a say: the heavy one waits until it is let
+    go, and fails if there is an error."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        super().__init__(home, folder)
+        self.create("light", count())
+        self.create("heavy", sums())
+        self.let_go = threading.Event()
+        self.begun = threading.Event()
+        self.errors: list[Exception] = []
+        self.fired: list[set[str]] = []
+        self._real = self.core.firing._run
+        self.core.firing._run = self._run
+        self.pipeline = self.core.pipelines[PURCHASES]
+
+    def _run(self, tasks: Sequence[FireTask | JoinTask]) -> Result:
+        queries = {one.query for task in tasks for item in task.items for one in item.due}
+        self.fired.append(queries)
+        if "heavy" in queries:
+            self.begun.set()
+            assert self.let_go.wait(30)
+            if self.errors:
+                self._real(tasks)  # it has written files
+                raise self.errors.pop()
+        return self._real(tasks)
+
+    def fire(self) -> bool:
+        return self.core.firing.fire(self.pipeline, aside=True)
+
+    def counts(self) -> tuple[int, int]:
+        return len(self.answers("light")), len(self.answers("heavy"))
+
+
+@pytest.fixture
+def held(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    monkeypatch.setattr(firing, "LIGHT", 1)
+    monkeypatch.setattr(firing, "HEAVIER", 0)
+    small = Held(home, tmp_path / "in")
+    yield small
+    small.let_go.set()
+    small.pipeline.aside.wait()
+    small.close()
+
+
+def begin(held: Held) -> None:
+    """Two light and two heavy windows are due; the heavy ones hang."""
+    held.batch(0)
+    held.batch(1)
+    assert held.fire()
+    assert held.begun.wait(30)
+
+
+def test_light_windows_go_on_while_a_heavy_one_fires(held: Held) -> None:
+    begin(held)
+    assert held.counts() == (2, 0)
+    held.batch(2)
+    held.batch(3)
+    held.fire()
+    assert held.counts() == (4, 0), "the next light windows did not wait"
+    assert held.fired == [{"light"}, {"heavy"}, {"light"}]
+    held.let_go.set()
+    assert held.pipeline.aside.wait(30)
+    assert held.counts() == (4, 2)
+    held.core.fire_all()
+    assert held.totals("heavy") == expected(0, 2, 4, 6)
+    assert len(held.answers("light")) == 4
+    assert not held.orphans()
+
+
+def test_what_runs_aside_is_not_begun_again(held: Held) -> None:
+    begin(held)
+    for _ in range(3):
+        held.fire()
+    assert held.fired == [{"light"}, {"heavy"}]
+
+
+def test_whoever_fires_all_waits_for_it(held: Held) -> None:
+    begin(held)
+    threading.Timer(0.1, held.let_go.set).start()
+    held.core.fire_all()
+    assert held.counts() == (2, 2)
+
+
+def test_its_error_comes_with_a_later_fire_which_is_done_all_the_same(held: Held) -> None:
+    held.errors.append(OSError(28, "no space left"))
+    begin(held)
+    held.batch(2)
+    held.batch(3)
+    held.let_go.set()
+    held.pipeline.aside.wait()
+    with pytest.raises(OSError, match="no space left"):
+        held.fire()
+    assert held.counts()[0] == 4
+    held.core.fire_all()
+    assert held.totals("heavy") == expected(0, 2, 4, 6)
+    assert not held.orphans(), "what the failed fire wrote is gone"
+
+
+def test_a_query_that_fails_aside_is_found_and_stopped(held: Held) -> None:
+    error = FireFailed("poison")
+    held.errors += [error, error]
+    begin(held)
+    held.let_go.set()
+    held.pipeline.aside.wait()
+    held.fire()
+    record = held.core.metastore.query("heavy")
+    assert (record.state, "poison" in (record.reason or "")) == ("failed", True)
+    held.batch(2)
+    held.core.fire_all()
+    assert len(held.answers("light")) == 3
+
+
+def test_a_light_fire_that_fails_leaves_the_files_of_a_heavy_one_alone(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heavy one has written its answers, and not committed them yet."""
+    written, go_on = threading.Event(), threading.Event()
+    commit, errors = held.core.firing.commit, [OSError(28, "no space left")]
+
+    def slow(fire: Fire) -> Fire:
+        if "heavy" in fire.moves:
+            written.set()
+            assert go_on.wait(30)
+        elif written.is_set() and errors:
+            raise errors.pop()
+        return commit(fire)
+
+    monkeypatch.setattr(held.core.firing, "commit", slow)
+    held.let_go.set()
+    held.batch(0)
+    held.batch(1)
+    held.fire()
+    assert written.wait(30)
+    held.batch(2)
+    with pytest.raises(OSError, match="no space left"):
+        held.fire()
+    go_on.set()
+    held.pipeline.aside.wait()
+    held.fire()
+    assert held.totals("heavy") == expected(0, 2)
+
+
+@pytest.mark.parametrize("by", ["fire", "tidy"])
+def test_nobody_forgets_the_buckets_it_reads(held: Held, by: str) -> None:
+    """Its query is stopped meanwhile, so that nobody else needs them."""
+    begin(held)
+    held.core.metastore.set_failed("heavy", "stopped from outside")
+    held.core.registry.remove(["heavy"])
+    held.batch(2)
+    read = [one for batch in (0, 1) for one in held.pipeline.buckets.of_batch(batch)]
+    before = {one.path for one in read if one.bucket.group in held.pipeline.aside.groups}
+    assert before
+    if by == "fire":
+        held.fire()
+    else:
+        held.core.tidy(0, 10**15)
+    assert before <= set(held.core.home.files())
+    held.let_go.set()
+    held.pipeline.aside.wait()
+    held.core.fire_all()
+    held.core.tidy(0, 10**15)
+    assert not before & set(held.core.home.files())
+    assert not held.orphans()
+
+
+def test_what_it_finds_damaged_is_mended(held: Held, home: Path) -> None:
+    begin(held)
+    [group] = held.pipeline.aside.groups
+    damaged = next(one for one in held.pipeline.buckets.of_batch(0) if one.bucket.group == group)
+    flip(home, damaged.path, damaged.bucket.offset + 8)
+    held.let_go.set()
+    held.pipeline.aside.wait()
+    assert held.counts() == (2, 0), "its windows wait"
+    held.core.fire_all()
+    assert held.core.repair.mended.rebuilt == 1
+    assert held.totals("heavy") == expected(0, 2)
+
+
+def test_damage_that_a_light_fire_finds_is_mended_when_nobody_reads(held: Held, home: Path) -> None:
+    begin(held)
+    held.batch(2)
+    held.batch(3)
+    [group] = held.pipeline.aside.groups
+    light = [one for one in held.pipeline.buckets.of_batch(3) if one.bucket.group != group]
+    flip(home, light[0].path, light[0].bucket.offset + 8)
+    repair, idle = held.core.firing._repair, []
+
+    def noting(*damaged: object) -> None:
+        idle.append(held.pipeline.aside.wait(0))
+        repair(*damaged)  # type: ignore[arg-type]
+
+    held.core.firing._repair = noting
+    threading.Timer(0.1, held.let_go.set).start()
+    held.fire()
+    assert idle == [True]
+    held.core.fire_all()
+    assert held.totals("heavy") == expected(0, 2, 4, 6)
+    assert len(held.answers("light")) == 4
+
+
+def test_what_a_group_weighed_is_known_while_it_is_not_due(home: Path, tmp_path: Path) -> None:
+    small = Small(home, tmp_path / "in")
+    small.create("light", count())
+    small.create("slow", sums(size=8))
+    pipeline = small.core.pipelines[PURCHASES]
+    for number in range(4):
+        small.batch(number)
+    small.core.fire_all()
+    group = next(one.group for one in small.core.metastore.frontiers(PURCHASES) if one.query == "slow")
+    weight = pipeline.weights[group]
+    assert weight > 0
+    small.batch(4)
+    small.core.fire_all()
+    assert (len(small.answers("light")), len(small.answers("slow"))) == (6, 1)
+    assert pipeline.weights[group] == weight
+    small.core.registry.seal([], ["slow"])
+    for number in range(5, 9):
+        small.batch(number)
+        small.core.fire_all()
+    assert group not in pipeline.weights, "nobody is in it any more"
+    small.close()
+
+
+def test_an_empty_place_waits_for_nothing() -> None:
+    aside = Aside()
+    assert aside.wait()
+    assert not aside.taken
+    assert aside.take().error is None
+
+
+def test_a_place_gives_an_outcome_once() -> None:
+    aside = Aside()
+
+    def fail() -> list[object]:
+        raise ValueError("no")
+
+    aside.start(frozenset("g"), frozenset("q"), fail)  # type: ignore[arg-type]
+    assert aside.wait(30)
+    assert aside.taken
+    assert aside.groups == {"g"}
+    assert isinstance(aside.take().error, ValueError)
+    assert aside.take().error is None
+    assert not aside.taken
+    assert not aside.groups
