@@ -198,7 +198,7 @@ class Child:
             left = 1 if kind == workload.LOST else file.stat().st_size // 2
             file.write_bytes(file.read_bytes()[:left])
         kept_groups.clear()
-        kept._stacks.clear()
+        kept.clear()
 
     def batch(self, name: str) -> None:
         """The stream's batch of this round, if it has one; and what the checkpoint has not seen finished."""

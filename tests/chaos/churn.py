@@ -145,7 +145,7 @@ class Churn:
         found["definitions"] = len(self.core.metastore._definitions._kept)
         found["pages open"] = len(self.core.answers._expansions._open)
         found["groups of workers"] = len(loading.kept_groups)
-        found["stacks of workers"] = len(fire.kept._stacks)
+        found["stacks of workers"] = len(fire.kept)
         return found
 
     def bytes(self) -> dict[str, int]:

@@ -12,6 +12,6 @@ from millstream.runtime.fire import kept
 @pytest.fixture
 def fresh_worker() -> Iterator[None]:
     """What a worker keeps in memory would hide damage."""
-    kept._stacks.clear()
+    kept.clear()
     yield
-    kept._stacks.clear()
+    kept.clear()

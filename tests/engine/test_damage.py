@@ -194,7 +194,7 @@ def test_a_compacted_file_is_rebuilt_from_all_its_batches(small: Small, home: Pa
     (compacted,) = [path for path in small.paths("buckets") if "compact" in path]
     small.core.tidy(10**15, 10**15)
     damage(home, compacted)
-    kept._stacks.clear()
+    kept.clear()
     for number in (2, 3):
         small.batch(number)
     small.core.fire_all()
@@ -216,7 +216,7 @@ def test_a_compacted_file_whose_source_is_gone_is_lost(small: Small, home: Path,
     small.file(0).unlink()
     if exchanged:
         drop_file(small.folder, "f00", purchases(0, small.ROWS).set_column(1, "price", pa.array([1] * small.ROWS)))
-    kept._stacks.clear()
+    kept.clear()
     for number in (2, 3):
         small.batch(number)
     small.core.fire_all()

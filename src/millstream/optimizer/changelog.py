@@ -10,7 +10,7 @@ from millstream.model.group import GroupVersion, Member
 from millstream.model.query import LogicalQuery
 from millstream.model.selection import Selection
 from millstream.optimizer.cost import Statistics
-from millstream.optimizer.grouping import Candidate, Sketch, choose, free_slot
+from millstream.optimizer.grouping import Candidate, Sketch, choose
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,29 @@ class _Draft:
 
     sketch: Sketch
     members: dict[str, Member]
+    slots: set[int] = field(default_factory=set)
+    # All slots below this one are taken, as far as is known.
+    lowest: int = 0
+
+    def __post_init__(self) -> None:
+        self.slots.update(member.slot for member in self.members.values())
 
     def add(self, member: Member) -> None:
         self.members[member.query] = member
+        self.slots.add(member.slot)
         self.sketch.add(member)
 
     def remove(self, query: str) -> None:
-        self.sketch.remove(self.members.pop(query))
+        member = self.members.pop(query)
+        self.slots.remove(member.slot)
+        self.lowest = min(self.lowest, member.slot)
+        self.sketch.remove(member)
+
+    def free_slot(self) -> int:
+        """The lowest slot that no member has: slots of deleted queries are used again."""
+        while self.lowest in self.slots:
+            self.lowest += 1
+        return self.lowest
 
     def next(self) -> Sketch:
         """The group after the change."""
@@ -99,7 +115,7 @@ def _place(
     else:
         group = chosen.version.group
     draft = _draft(plan, groups, group)
-    slot = free_slot(draft.members.values())
+    slot = draft.free_slot()
     draft.add(member_of(create, slot))
     plan.places[create.id] = (group, slot)
 

@@ -49,12 +49,12 @@ def group_cost(
     classes: int,
     labels: int,
     planes: int,
-    windows: Iterable[WindowSpec],
+    slices: float,
     statistics: Statistics,
 ) -> float:
-    """The cost of evaluating a group with so many classes, ``labels`` the smaller of classes and queries, and
-    ``planes`` partials."""
+    """The cost of evaluating a group with so many classes, ``labels`` the smaller of classes and queries, ``planes``
+    partials, and ``slices`` a second."""
     row = ROW + sum(LOCATE[a.domain] for a in attributes) + ACCUMULATE * (1 + planes)
-    areas = statistics.keys * max(slices_per_second(windows), 1.0)
+    areas = statistics.keys * max(slices, 1.0)
     cells = min(labels * areas, labels * statistics.rows)
     return statistics.rows * row + (classes * areas * DENSE + cells * CELL) * (1 + planes)

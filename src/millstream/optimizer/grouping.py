@@ -44,6 +44,9 @@ class Sketch:
     members: int = 0
     # Members that rows are kept for: each row that any of them selects.
     keeping: int = 0
+    # What was reckoned from the above, until it changes.
+    _slices: float | None = field(default=None, repr=False, compare=False)
+    _cost: tuple[Statistics, float] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, version: GroupVersion) -> Sketch:
@@ -55,6 +58,20 @@ class Sketch:
     @property
     def keeps_rows(self) -> bool:
         return self.keeping > 0
+
+    @property
+    def slices(self) -> float:
+        """A second."""
+        if self._slices is None:
+            self._slices = slices_per_second(self.windows)
+        return self._slices
+
+    def cost(self, statistics: Statistics) -> float:
+        if self._cost is None or self._cost[0] != statistics:
+            sizes = {attribute: len(bounds) + 2 for attribute, bounds in self.thresholds.items()}
+            found = _cost(sizes, self.members, len(self.measures), self.slices, statistics, self.keeps_rows)
+            self._cost = (statistics, found)
+        return self._cost[1]
 
     def copy(self) -> Sketch:
         thresholds = {attribute: Counter(bounds) for attribute, bounds in self.thresholds.items()}
@@ -75,8 +92,11 @@ class Sketch:
             _change(self.attributes, leaf.attribute, by)
             if leaf.attribute not in self.attributes:
                 del self.thresholds[leaf.attribute]
+        self._cost = None
         if member.window is not None:
+            before = len(self.windows)
             _change(self.windows, member.window, by)
+            self._slices = self._slices if len(self.windows) == before else None
         for measure in (m for a in member.aggregates for m in measures_of(a)):
             _change(self.measures, measure, by)
         self.members += by
@@ -132,11 +152,11 @@ def choose(candidate: Candidate, sketches: Iterable[Sketch], statistics: Statist
     for leaf in leaves(candidate.selection):
         mine.setdefault(leaf.attribute, set()).update(bounds_of(leaf))
     window = candidate.query.window
-    windows: set[WindowSpec] = set() if window is None else {window}
-    measures = set(candidate.measures)
+    measures = candidate.measures
     sizes = {attribute: len(bounds) + 2 for attribute, bounds in mine.items()}
     best: Sketch | None = None
-    least = _cost(sizes, 1, len(measures), windows, statistics, candidate.keeps_rows)
+    alone = slices_per_second(() if window is None else (window,))
+    least = _cost(sizes, 1, len(measures), alone, statistics, candidate.keeps_rows)
     for sketch in sketches:
         if sketch.version.keys != candidate.keys or sketch.members >= MEMBER_LIMIT:
             continue
@@ -147,13 +167,14 @@ def choose(candidate: Candidate, sketches: Iterable[Sketch], statistics: Statist
             continue
         if len(union) > len(sketch.thresholds) and _expected(union) * statistics.keys * DENSE > least:
             continue  # the planes of the larger grid alone cost more
-        both = windows.union(sketch.windows)
-        if len(both) > len(sketch.windows) and _narrow(both) and not _narrow(sketch.windows):
-            continue
-        before = {attribute: len(bounds) + 2 for attribute, bounds in sketch.thresholds.items()}
-        rows = candidate.keeps_rows
-        grown = _cost(union, sketch.members + 1, len(measures.union(sketch.measures)), both, statistics, rows)
-        growth = grown - _cost(before, sketch.members, len(sketch.measures), sketch.windows, statistics, rows)
+        slices = sketch.slices
+        if window is not None and window not in sketch.windows:
+            slices = slices_per_second((*sketch.windows, window))
+            if _narrow(slices) and not _narrow(sketch.slices):
+                continue
+        planes = len(sketch.measures) + sum(measure not in sketch.measures for measure in measures)
+        grown = _cost(union, sketch.members + 1, planes, slices, statistics, candidate.keeps_rows)
+        growth = grown - sketch.cost(statistics)
         if growth < least:
             best, least = sketch, growth
     return best
@@ -170,15 +191,15 @@ def _union_sizes(
     return sizes
 
 
-def _narrow(windows: Iterable[WindowSpec]) -> bool:
-    return slices_per_second(windows) > 1_000_000 / NARROWEST_SLICE
+def _narrow(slices: float) -> bool:
+    return slices > 1_000_000 / NARROWEST_SLICE
 
 
 def _cost(
     sizes: Mapping[Attribute, int],
     members: int,
     planes: int,
-    windows: Iterable[WindowSpec],
+    slices: float,
     statistics: Statistics,
     keeps_rows: bool,
 ) -> float:
@@ -186,7 +207,7 @@ def _cost(
     in one cell."""
     classes = _expected(sizes)
     labels = classes if keeps_rows else min(classes, members)
-    return group_cost(sizes, classes, labels, planes, windows, statistics)
+    return group_cost(sizes, classes, labels, planes, slices, statistics)
 
 
 def _expected(sizes: Mapping[Attribute, int]) -> int:
@@ -202,9 +223,3 @@ def with_members(version: GroupVersion, members: Sequence[Member]) -> GroupVersi
         sketch.add(member)
     sketch.follow(members)
     return sketch.version
-
-
-def free_slot(members: Iterable[Member]) -> int:
-    """The lowest slot that no member has: slots of deleted queries are used again."""
-    taken = {member.slot for member in members}
-    return next(slot for slot in range(len(taken) + 1) if slot not in taken)

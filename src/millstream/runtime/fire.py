@@ -225,12 +225,13 @@ FEW_KEYS = 1 << 16
 @dataclass
 class _Kept:
     """``places`` says which buckets each slice is made of, ``used`` when the stack was last fired from, ``keys`` how
-    many it had after the first fire."""
+    many it had after the first fire, ``bytes`` how large it was after the last."""
 
     stack: Stack
     places: dict[SliceId, frozenset[Place]] = field(default_factory=dict)
     used: float = 0.0
     keys: int = 0
+    bytes: int = 0
 
     @property
     def crowded(self) -> bool:
@@ -248,6 +249,19 @@ class KeptStacks:
         self._limit = limit
         self._largest = largest
         self._stacks: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._stacks)
+
+    def clear(self) -> None:
+        self._stacks.clear()
+        self._bytes = 0
+
+    def _pop(self, key: tuple[str, str]) -> _Kept | None:
+        found = self._stacks.pop(key, None)
+        self._bytes -= 0 if found is None else found.bytes
+        return found
 
     def stack(
         self,
@@ -261,7 +275,7 @@ class KeptStacks:
         ``needed_from`` and these go."""
         if not slices or not group.can_be_full:
             return None
-        one = self._stacks.pop(key, None) or _Kept(Stack.empty(group))
+        one = self._pop(key) or _Kept(Stack.empty(group))
         one.stack.drop_below(min(needed_from, next(iter(slices))[0]))
         one.places = {slice_: one.places[slice_] for slice_ in one.stack.slices}
         wanted = {slice_: frozenset((ref.path, ref.offset) for ref in refs) for slice_, refs in slices.items()}
@@ -279,6 +293,8 @@ class KeptStacks:
                 one.places[slice_] = wanted[slice_]
         one.used = time.monotonic()
         one.keys = one.keys or one.stack.key_count
+        one.bytes = one.stack.bytes
+        self._bytes += one.bytes
         self._stacks[key] = one
         return one.stack
 
@@ -291,15 +307,14 @@ class KeptStacks:
         return same and above and not (one.stack.keys and one.stack.dropped > AGE * len(wanted))
 
     def shrink(self) -> None:
-        """Let go what is too old or too much; after the stacks of a fire, since it looks at all that are kept."""
+        """Let go what is too old or too much, after the stacks of a fire."""
         oldest = time.monotonic() - loading.UNUSED_SECONDS
         while self._stacks and next(iter(self._stacks.values())).used < oldest:
-            self._stacks.popitem(last=False)
-        total = sum(one.stack.bytes for one in self._stacks.values())
+            self._pop(next(iter(self._stacks)))
         # Where stacks go because there are too many, others are made in their place at the next fire.
-        spare.keep(SPARE_BYTES if total > self._limit else 0)
-        while total > self._limit and len(self._stacks) > 1:
-            total -= self._stacks.popitem(last=False)[1].stack.bytes
+        spare.keep(SPARE_BYTES if self._bytes > self._limit else 0)
+        while self._bytes > self._limit and len(self._stacks) > 1:
+            self._pop(next(iter(self._stacks)))
 
     def rename(self, key: tuple[str, str], slice_: SliceId, place: Place) -> None:
         """The same slice from a compacted bucket."""
