@@ -27,6 +27,7 @@ from millstream.model.types import (
     parse_type,
 )
 from millstream.runtime.analyzer import SparkAnalyzer
+from millstream.sql import frontend
 from millstream.sql.frontend import FrontEnd, Refusal
 from millstream.sql.windows import DurationError, parse_duration
 
@@ -392,8 +393,26 @@ def test_a_changed_stream_is_compiled_again(analyzer: CountingAnalyzer, spark_an
     finally:
         spark_analyzer.unregister("things")
     del streams["things"]
-    with pytest.raises(SqlError, match="unknown stream things"):
-        front.compile(sql.format(4))
+    for number in (1, 4):
+        with pytest.raises(SqlError, match="unknown stream things"):
+            front.compile(sql.format(number))
+
+
+def test_a_text_that_has_come_before_is_known(
+    front: FrontEnd, analyzer: CountingAnalyzer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where each text of a shape has to go to Spark."""
+    monkeypatch.setattr(frontend, "TEXTS", 3)
+    texts = [f"SELECT date_part('{part}', time) AS x FROM purchases" for part in ("year", "month", "day", "hour")]
+    queries = [front.compile(text) for text in texts]
+    asked = analyzer.plans
+    assert [front.compile(text) for text in texts[1:]] == queries[1:]
+    assert analyzer.plans == asked
+    assert front.compile(texts[0]) == queries[0], "the oldest is forgotten, and asked for again"
+    assert analyzer.plans == asked + 1
+    for _ in range(2):
+        front.compile(texts[1] + " " * frontend.LONGEST_KEPT)
+    assert analyzer.plans == asked + 3, "long ones are not kept"
 
 
 def test_many_threads_compile_at_once(front: FrontEnd) -> None:

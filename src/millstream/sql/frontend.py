@@ -2,7 +2,8 @@
 
 Spark's analyzer decides what a text means. It is asked for each *shape* twice and then no more: further texts
 of the shape differ in literals alone and are bound to the shape's template in well under a millisecond. The second time
-needs no second text: a front end that learns ahead asks in a thread of its own, before somebody waits for it.
+needs no second text: a front end that learns ahead asks in a thread of its own, before somebody waits for it. A text
+that has come before, word for word, is known.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ __all__ = ["Analyzer", "FrontEnd", "Refusal"]
 
 # A shape takes a few kilobytes; ten thousand shapes are more than a thousand users write by hand.
 SHAPES = 10_000
+
+# Texts that are kept word for word, and their longest: programs send the same ones again and again.
+TEXTS = 4_096
+LONGEST_KEPT = 4_096
 
 # A learner that Spark keeps waiting is left behind after so long.
 LEAVE_SECONDS = 5.0
@@ -112,6 +117,7 @@ class FrontEnd:
         self._analyzer = analyzer
         self._streams = streams
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._texts: OrderedDict[str, tuple[tuple[Stream, ...], Query]] = OrderedDict()
         self._lock = Lock()
         # Whoever asks Spark about a shape holds one of these, so that texts that come together ask once.
         self._turns = [Lock() for _ in range(TURNS)]
@@ -135,11 +141,18 @@ class FrontEnd:
         :raises SqlError: with code, hint and place, for every text that Spark or Millstream refuses.
         """
         _check_size(sql)
+        streams = {stream.name: stream for stream in self._streams().values()}
+        query = self._known(sql, streams)
+        if query is None:
+            query = self._compile(sql, streams)
+            self._know(sql, query, streams)
+        return query
+
+    def _compile(self, sql: str, streams: Mapping[str, Stream]) -> Query:
         shape = shape_of(sql)
         _check_statement(sql, shape)
         _check_nesting(sql, shape)
         specs = window_specs(sql, shape.tokens, shape.windows)
-        streams = {stream.name: stream for stream in self._streams().values()}
         if len(set(specs)) > 1:
             return self._analyse(sql, shape, specs, streams)
         entry = self._entry(shape, streams)
@@ -161,6 +174,24 @@ class FrontEnd:
             return self._analyse(sql, shape, specs, streams)
 
     # The cache.
+
+    def _known(self, sql: str, streams: Mapping[str, Stream]) -> Query | None:
+        """The query that the very same text gave before, unless one of its streams is another one by now."""
+        with self._lock:
+            found = self._texts.get(sql)
+            if found is None or any(streams.get(stream.name) is not stream for stream in found[0]):
+                return None
+            self._texts.move_to_end(sql)
+            return found[1]
+
+    def _know(self, sql: str, query: Query, streams: Mapping[str, Stream]) -> None:
+        known = _streams_of(query, streams)
+        if known is not None and len(sql) <= LONGEST_KEPT:
+            with self._lock:
+                self._texts[sql] = (known, query)
+                self._texts.move_to_end(sql)
+                if len(self._texts) > TEXTS:
+                    self._texts.popitem(last=False)
 
     def _turn(self, shape: Shape) -> Lock:
         return self._turns[hash(shape.key) % TURNS]
@@ -198,9 +229,8 @@ class FrontEnd:
 
     def _first(self, sql: str, shape: Shape, specs: _Specs, streams: Mapping[str, Stream]) -> Query:
         query = self._analyse(sql, shape, specs, streams)
-        names = query.streams if isinstance(query, JoinQuery) else (query.stream,)
-        known = tuple(streams[name] for name in names if name in streams)
-        if len(known) == len(names):
+        known = _streams_of(query, streams)
+        if known is not None:
             entry = _Entry(known, shape, query)
             self._keep(entry)
             if self._new is not None:
@@ -249,6 +279,13 @@ class FrontEnd:
             return read_plan(read_tree(json.loads(plan)), Text(sql, shape.tokens, shape.windows, streams), specs)
         except RecursionError:
             raise too_deep(sql) from None
+
+
+def _streams_of(query: Query, streams: Mapping[str, Stream]) -> tuple[Stream, ...] | None:
+    """The streams that a query reads; None where it names one that is not there."""
+    names = query.streams if isinstance(query, JoinQuery) else (query.stream,)
+    known = tuple(streams[name] for name in names if name in streams)
+    return known if len(known) == len(names) else None
 
 
 def _has_decimals(query: Query) -> bool:
