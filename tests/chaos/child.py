@@ -29,9 +29,7 @@ from millstream.engine.status import Answer
 from millstream.errors import CatalogError, MillstreamError
 from millstream.kernels import join_fire
 from millstream.model import codec
-from millstream.runtime.fire import kept
 from millstream.runtime.home import Home
-from millstream.runtime.loading import kept_groups
 from millstream.runtime.worker import IngestTask
 from millstream.server.discovery import Endpoint, announce, withdraw
 from millstream.sources.recipes import splits_text
@@ -98,7 +96,8 @@ class Child:
         self.replan = bool(options.get("replan"))
         self.round = self.clients.round
         home = Home(str(place / "home"))
-        self.core = Core(home, InProcess(self.work.tasks), options.get("url"), clock=self.clock)  # type: ignore[arg-type]
+        self.spark = InProcess(self.work.tasks)
+        self.core = Core(home, self.spark, options.get("url"), clock=self.clock)  # type: ignore[arg-type]
         self.core.sweep()
         self.changelog = Changelog(self.core.registry, 0.0, 1, self.core.metastore.outage)
         for stream in workload.streams():
@@ -197,8 +196,7 @@ class Child:
             # and its rows could not be read, which is right and stops this reader.
             left = 1 if kind == workload.LOST else file.stat().st_size // 2
             file.write_bytes(file.read_bytes()[:left])
-        kept_groups.clear()
-        kept.clear()
+        self.spark.forget()
 
     def batch(self, name: str) -> None:
         """The stream's batch of this round, if it has one; and what the checkpoint has not seen finished."""

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from millstream.model.plan import BatchResult, FireResult
 from millstream.model.stream import Stream
-from millstream.runtime import jobs
-from millstream.runtime.fire import FireTask
+from millstream.runtime import fire, jobs
+from millstream.runtime.fire import FireTask, KeptStacks
 from millstream.runtime.join_fire import JoinTask
-from millstream.runtime.loading import load_group
+from millstream.runtime.loading import kept_groups, load_group
 from millstream.runtime.worker import IngestTask, merged
 from millstream.sources.splits import Split
 from tests.chaos.workload import POISON
@@ -37,12 +37,13 @@ class NoAnalyzer:
 
 class InProcess:
     """The part of ``runtime.spark.Spark`` that ``Core`` uses. Tasks run one at a time, as in a worker, which has a
-    process of its own."""
+    process of its own; each pool keeps stacks of its own."""
 
     def __init__(self, parallelism: int) -> None:
         self.parallelism = parallelism
         self.analyzer = NoAnalyzer()
         self._worker = threading.Lock()
+        self._kept = {aside: KeptStacks(768 << 20, 32 << 20) for aside in (False, True)}
 
     def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
         with self._worker:
@@ -52,9 +53,17 @@ class InProcess:
         return found
 
     def fire(self, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
+        aside = any(isinstance(task, FireTask) and task.aside for task in tasks)
         with self._worker:
+            fire.kept = self._kept[aside]
             found = [jobs._fire(task) for task in tasks]
         return [result for result, _ in found], {}
+
+    def forget(self) -> None:
+        """Have workers read all files again."""
+        kept_groups.clear()
+        for kept in self._kept.values():
+            kept.clear()
 
 
 class Checkpoint:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from millstream.catalog.records import Fire
 from millstream.engine import firing
-from millstream.engine.aside import Aside
+from millstream.engine.aside import Aside, Turns
 from millstream.engine.isolation import FireFailed
+from millstream.model.expression import Column
+from millstream.model.join import JoinNode, JoinQuery, Leg, leg_column
 from millstream.model.plan import FireResult
+from millstream.model.query import Aggregate, Output, WindowSpec, aggregate_column, key_column
+from millstream.model.types import INTEGER, LONG
 from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
 
-from .inprocess import PURCHASES, Small, count, expected, flip, sums
+from .inprocess import COPIES, PURCHASES, SECOND, Small, count, expected, flip, rows, stream, sums
 
 Result = tuple[list[FireResult], dict[str, float]]
 
@@ -159,9 +164,9 @@ def test_a_light_fire_that_fails_leaves_the_files_of_a_heavy_one_alone(
     with pytest.raises(OSError, match="no space left"):
         held.fire()
     go_on.set()
-    held.pipeline.aside.wait()
-    held.fire()
-    assert held.totals("heavy") == expected(0, 2)
+    held.core.fire_all()
+    assert held.totals("heavy") == expected(0, 2, 4)
+    assert not held.orphans()
 
 
 @pytest.mark.parametrize("by", ["fire", "tidy"])
@@ -245,6 +250,100 @@ def test_what_a_group_weighed_is_known_while_it_is_not_due(home: Path, tmp_path:
     small.close()
 
 
+def grouped() -> JoinQuery:
+    """SELECT gem_pack, count(*) of the pairs with the same pack: its legs are in groups with sums by pack."""
+    left, right = (Column(leg_column(leg, "gem_pack"), INTEGER) for leg in (0, 1))
+    count, key = Column(aggregate_column(0), LONG), Column(key_column(0), INTEGER)
+    return JoinQuery(
+        sql="pairs by pack",
+        legs=(Leg(PURCHASES, "p", None), Leg(COPIES, "c", None)),
+        tree=JoinNode("inner", 0, 1, ((left, right),), None),
+        where=None,
+        window=WindowSpec(2 * SECOND, 2 * SECOND),
+        grouped=True,
+        keys=(left,),
+        aggregates=(Aggregate("count", None, LONG),),
+        having=None,
+        outputs=(Output("gem_pack", key), Output("n", count)),
+    )
+
+
+def legs_group(held: Held) -> str:
+    return next(one.group for one in held.core.metastore.frontiers(PURCHASES) if one.leg is not None)
+
+
+def test_what_joins_read_too_is_not_fired_aside(held: Held) -> None:
+    held.core.add_stream(stream(COPIES))
+    held.create("join", grouped())
+    assert held.core.registry.group_of("heavy") == legs_group(held)
+    held.let_go.set()
+    held.batch(0)
+    held.batch(1)
+    held.fire()
+    assert not held.pipeline.aside.taken
+    assert held.counts() == (2, 2)
+
+
+def test_a_join_waits_for_what_is_aside_of_the_group_that_it_came_into(held: Held) -> None:
+    held.core.add_stream(stream(COPIES))
+    begin(held)
+    held.create("join", grouped())
+    assert legs_group(held) in held.pipeline.aside.groups
+    for number in (0, 1, 2, 3):
+        held.batch(number, COPIES)
+    held.batch(2)
+    held.batch(3)
+    threading.Timer(0.2, held.let_go.set).start()
+    [name] = held.core.metastore.joins()
+    assert held.core.joining.fire(name)
+    assert held.fired[-1] == {"join"}
+    assert held.counts()[1] == 2, "the windows that were aside have been answered before"
+    held.core.fire_all()
+    packs = {row["gem_pack"]: row["n"] for answer in held.answers("join")[-1:] for row in rows(answer.table)}
+    numbers = [len([n for n in range(60, 80) if n % 3 == pack]) for pack in range(3)]
+    assert packs == {pack: number**2 for pack, number in enumerate(numbers)}
+
+
+def test_nobody_is_asked_about_a_query_that_is_forgotten(held: Held) -> None:
+    """Fires go by what they saw at first."""
+    assert held.core.registry.window("nobody") is None
+
+
+def test_streams_take_turns() -> None:
+    turns = Turns()
+    assert turns.take("a")
+    assert not turns.take("b")
+    assert not turns.take("c")
+    turns.leave()
+    assert not turns.take("a"), "others wait"
+    assert not turns.take("c")
+    turns.forgo("b")
+    assert turns.take("c")
+    turns.leave()
+    assert turns.take("a")
+
+
+def test_two_streams_have_one_fire_aside(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one's heavy windows wait until it is over, and its light ones do not."""
+    held.core.add_stream(stream(COPIES))
+    other = held.core.pipelines[COPIES]
+    held.create("light too", replace(count(), stream=COPIES))
+    held.create("heavy too", replace(sums(), stream=COPIES))
+    begin(held)
+    held.batch(0, COPIES)
+    held.batch(1, COPIES)
+    held.core.firing.fire(other, aside=True)
+    assert not other.aside.taken
+    assert (len(held.answers("light too")), len(held.answers("heavy too"))) == (2, 0)
+    woken = threading.Event()
+    monkeypatch.setattr(held.core.firing, "ended", woken.set)
+    held.let_go.set()
+    assert woken.wait(30), "whoever fires is told that there is a turn to take"
+    held.core.firing.fire(other, aside=True)
+    assert other.aside.wait(30)
+    assert len(held.answers("heavy too")) == 2
+
+
 def test_an_empty_place_waits_for_nothing() -> None:
     aside = Aside()
     assert aside.wait()
@@ -264,5 +363,24 @@ def test_a_place_gives_an_outcome_once() -> None:
     assert aside.groups == {"g"}
     assert isinstance(aside.take().error, ValueError)
     assert aside.take().error is None
+    assert not aside.taken
+    assert not aside.groups
+    assert isinstance(aside.error, ValueError), "people see it until a fire passes"
+    aside.start(frozenset("g"), frozenset("q"), list)
+    assert aside.wait(30)
+    aside.take()
+    assert aside.error is None
+
+
+def test_a_place_is_free_again_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    aside, ended = Aside(), list[None]()
+    with pytest.raises(RuntimeError, match="new thread"):
+        aside.start(frozenset("g"), frozenset("q"), list, lambda: ended.append(None))
+    assert ended == [None]
+    assert aside.wait()
     assert not aside.taken
     assert not aside.groups

@@ -3,8 +3,8 @@
     fires of a stream   light ─ light ─ light ─ light ─ light ─►
     aside                     └ heavy ───────────────┘ └ heavy ─►
 
-At most one runs aside of each stream. What it fires nobody else fires, and nobody else forgets the buckets of its
-groups, until its outcome has been taken.
+At most one runs aside. What it fires nobody else fires, and nobody else reads or forgets the buckets of its groups,
+until its outcome has been taken. Groups that joins read too are never aside.
 """
 
 from __future__ import annotations
@@ -26,11 +26,42 @@ class Outcome:
     error: Exception | None = None
 
 
+class Turns:
+    """One fire runs aside at a time, of all streams of an engine: more of them would leave no core to the others. Who
+    had to wait comes first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = False
+        self._waiting: dict[str, None] = {}
+
+    def take(self, stream: str) -> bool:
+        """Whether it is a stream's turn now; ``leave`` ends it."""
+        with self._lock:
+            self._waiting.setdefault(stream)
+            if self._running or next(iter(self._waiting)) != stream:
+                return False
+            del self._waiting[stream]
+            self._running = True
+            return True
+
+    def leave(self) -> None:
+        with self._lock:
+            self._running = False
+
+    def forgo(self, stream: str) -> None:
+        """A stream has nothing heavy any more."""
+        with self._lock:
+            self._waiting.pop(stream, None)
+
+
 class Aside:
-    """The place beside a stream's fires. All but ``wait`` is for whoever holds the lock of these."""
+    """The place beside a stream's fires. All but ``wait`` and ``error`` is for whoever holds the lock of these."""
 
     def __init__(self) -> None:
         self.groups: frozenset[str] = frozenset()
+        # What the last fire here has failed with.
+        self.error: Exception | None = None
         self._queries: frozenset[str] = frozenset()
         self._thread: threading.Thread | None = None
         self._outcome = Outcome()
@@ -43,17 +74,33 @@ class Aside:
     def has(self, frontier: Frontier) -> bool:
         return frontier.group in self.groups or frontier.query in self._queries
 
-    def start(self, groups: frozenset[str], queries: frozenset[str], fire: Callable[[], Sequence[Damage]]) -> None:
+    def start(
+        self,
+        groups: frozenset[str],
+        queries: frozenset[str],
+        fire: Callable[[], Sequence[Damage]],
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``ended`` is called at the end, however that comes about."""
+
         def run() -> None:
             try:
                 with waiting(None):
                     self._outcome = Outcome(fire())
             except Exception as error:
                 self._outcome = Outcome(error=error)
+            finally:
+                ended()
 
+        thread = threading.Thread(target=run, name="millstream-fire-aside", daemon=True)
         self.groups, self._queries = groups, queries
-        self._thread = threading.Thread(target=run, name="millstream-fire-aside", daemon=True)
-        self._thread.start()
+        try:
+            thread.start()
+        except BaseException:
+            self.groups, self._queries = frozenset(), frozenset()
+            ended()
+            raise
+        self._thread = thread
 
     def take(self) -> Outcome:
         """The outcome of the fire that has ended here, once; nothing while one runs."""
@@ -61,6 +108,7 @@ class Aside:
             return Outcome()
         outcome, self._outcome = self._outcome, Outcome()
         self._thread, self.groups, self._queries = None, frozenset(), frozenset()
+        self.error = outcome.error
         return outcome
 
     def wait(self, seconds: float | None = None) -> bool:

@@ -33,12 +33,15 @@ class BucketIndex:
 
     def add(self, files: Iterable[BucketFile]) -> None:
         with self._lock:
-            for file in files:
-                self._added += 1
-                self._live[file.path] = len(file.buckets)
-                for bucket in file.buckets:
-                    stored = Stored(bucket, file.path, file.batch, file.watermark, self._added)
-                    self._groups[bucket.group].append(stored)
+            self._add(files)
+
+    def _add(self, files: Iterable[BucketFile]) -> None:
+        for file in files:
+            self._added += 1
+            self._live[file.path] = len(file.buckets)
+            for bucket in file.buckets:
+                stored = Stored(bucket, file.path, file.batch, file.watermark, self._added)
+                self._groups[bucket.group].append(stored)
 
     def mark(self) -> int:
         """A moment: what is added later may belong to queries that nobody has heard of now."""
@@ -78,8 +81,9 @@ class BucketIndex:
     def replace(self, replaced: Sequence[tuple[str, int]], files: Iterable[BucketFile]) -> list[str]:
         """Put compacted buckets in place of others; gives the files that have none left."""
         gone = set(replaced)
-        emptied = self._discard(lambda s: (s.path, s.bucket.offset) in gone) if gone else []
-        self.add(files)
+        with self._lock:
+            emptied = self._discard(lambda s: (s.path, s.bucket.offset) in gone) if gone else []
+            self._add(files)
         return emptied
 
     def below(self, lowest: Mapping[str, int], mark: int, concerned: Callable[[str], bool]) -> list[str]:
@@ -91,25 +95,25 @@ class BucketIndex:
             group = one.bucket.group
             return one.number <= mark and concerned(group) and one.bucket.end <= lowest.get(group, one.bucket.end)
 
-        return self._discard(unneeded)
+        with self._lock:
+            return self._discard(unneeded)
 
     def _discard(self, unneeded: Callable[[Stored], bool]) -> list[str]:
         emptied: list[str] = []
-        with self._lock:
-            for group, stored in list(self._groups.items()):
-                kept = []
-                for one in stored:
-                    if unneeded(one):
-                        self._live[one.path] -= 1
-                        if self._live[one.path] == 0:
-                            emptied.append(one.path)
-                            del self._live[one.path]
-                    else:
-                        kept.append(one)
-                if kept:
-                    self._groups[group] = kept
+        for group, stored in list(self._groups.items()):
+            kept = []
+            for one in stored:
+                if unneeded(one):
+                    self._live[one.path] -= 1
+                    if self._live[one.path] == 0:
+                        emptied.append(one.path)
+                        del self._live[one.path]
                 else:
-                    del self._groups[group]
+                    kept.append(one)
+            if kept:
+                self._groups[group] = kept
+            else:
+                del self._groups[group]
         return emptied
 
     def sizes(self) -> dict[str, list[tuple[int, int]]]:

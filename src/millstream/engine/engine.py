@@ -1,7 +1,7 @@
 """The live engine: streams flow, queries come and go, answers are read, all at the same time.
 
 Threads: Spark runs each stream's micro-batches on a thread of its own; one thread seals the changelog; one fires what
-is due. They meet in the metastore only.
+is due, and begins others for what is heavy. They meet in the metastore, and in the index of buckets that mirrors it.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ class Engine:
             lock.release()
             self._spark.stop()
             raise
+        self._core.firing.ended = self._commits.set
         self._core.front_end.learn_ahead()
         self._warming = begin_warm_up(self._spark.analyzer, self._spark.application, self._stopping)
         self._known = LastKnown(self._core.metastore)
@@ -364,7 +365,7 @@ class Engine:
             answer_rows=core.firing.answer_rows,
             state_bytes=sum(p.buckets.bytes for p in core.pipelines.values()),
             phases=phases,
-            error=self._fire_error,
+            error=self._fire_error or self._aside_error(),
             rebuilt_files=core.repair.mended.rebuilt,
             lost_buckets=core.repair.mended.lost,
             metastore_away=seen.away,
@@ -508,6 +509,11 @@ class Engine:
             self._fire_error = self._told(errors[0]) if errors else None
             if errors:
                 self._stopping.wait(LOOK_INTERVAL)
+
+    def _aside_error(self) -> str | None:
+        """Heavy fires fail while others pass: the error stays until they pass too."""
+        errors = [pipeline.aside.error for pipeline in self._core.pipelines.values()]
+        return next((self._told(error) for error in errors if error is not None), None)
 
     def _told(self, error: Exception) -> str:
         fault = disk_fault(error, str(self.home))

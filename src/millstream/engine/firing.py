@@ -18,6 +18,7 @@ from millstream.catalog.metastore import Fire, Metastore
 from millstream.catalog.records import Frontier
 from millstream.config import Limits
 from millstream.crashpoints import crash_point
+from millstream.engine.aside import Turns
 from millstream.engine.buckets import Stored
 from millstream.engine.fire_trials import FireTrials
 from millstream.engine.isolation import FireFailed, fire_by_halves
@@ -142,6 +143,9 @@ class Firing:
         self.answer_rows = 0
         # Fires run side by side, and all are counted.
         self._counting = threading.Lock()
+        self._turns = Turns()
+        # Called when a fire aside has ended: there may be more to do.
+        self.ended: Callable[[], None] = lambda: None
 
     def fire(self, pipeline: Pipeline, *, aside: bool = False) -> bool:
         """Fire what is due on the stream; False when nothing is. One at a time for each stream, but for heavy groups if
@@ -168,15 +172,27 @@ class Firing:
         # After a death all that is due must be written down at once.
         watched = self._trials.watches(name)
         steps = [due] if watched else in_steps(due, self._weights(pipeline, due, view.frontiers))
-        now, later = (steps[:1], steps[1:]) if aside else (steps, [])
-        damaged = self._fire_steps(pipeline, now, view)
-        if later and not pipeline.aside.taken:
-            groups = frozenset(group for step in later for group in step.by_group)
-            queries = frozenset(query for step in later for query in step.moves)
-            theirs = replace(view, aside=groups)
-            pipeline.aside.start(groups, queries, lambda: self._fire_steps(pipeline, later, theirs))
-        self.mend(damaged, pipeline)
+        read_by_joins = {one.group for one in view.frontiers if one.leg is not None}
+        now, later = steps[:1], list[DueSet]()
+        for step in steps[1:]:
+            (now if not aside or read_by_joins.intersection(step.by_group) else later).append(step)
+        self.mend(self._fire_steps(pipeline, now, view), pipeline)
+        if not later:
+            self._turns.forgo(name)
+        elif not pipeline.aside.taken and self._turns.take(name):
+            self._begin_aside(pipeline, later, view)
         return True
+
+    def _begin_aside(self, pipeline: Pipeline, steps: Sequence[DueSet], view: _View) -> None:
+        groups = frozenset(group for step in steps for group in step.by_group)
+        queries = frozenset(query for step in steps for query in step.moves)
+
+        def ended() -> None:
+            self._turns.leave()
+            self.ended()
+
+        theirs = replace(view, aside=groups)
+        pipeline.aside.start(groups, queries, lambda: self._fire_steps(pipeline, steps, theirs), ended)
 
     def _fire_steps(self, pipeline: Pipeline, steps: Sequence[DueSet], view: _View) -> list[Damage]:
         damaged: list[Damage] = []

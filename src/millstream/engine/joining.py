@@ -48,6 +48,8 @@ class Joining:
             due = due_queries(self._metastore.frontiers(name), min(closed), self._registry.window)
             if not due.moves:
                 return False
+            for pipeline in pipelines.values():
+                self._await_aside(pipeline)
             damaged = self._firing.by_halves(name, due, lambda some: self._fire(name, some, pipelines))
             self._firing.published()
             for pipeline in pipelines.values():
@@ -55,6 +57,13 @@ class Joining:
             crash_point("join.done")
             self._firing.mend(damaged, *pipelines.values())
             return True
+
+    def _await_aside(self, pipeline: Pipeline) -> None:
+        """A group that a join has come into while it fires aside; that does not happen to it again."""
+        if pipeline.aside.taken:
+            legs = (one for one in self._metastore.frontiers(pipeline.stream.name) if one.leg is not None)
+            if any(pipeline.aside.has(leg) for leg in legs):
+                pipeline.aside.wait()
 
     def _fire(self, name: str, due: DueSet, pipelines: Mapping[str, Pipeline]) -> Sequence[Damage]:
         started = time.monotonic()

@@ -403,7 +403,8 @@ class Registry:
         return self._paths[group, version]
 
     def window(self, query: str) -> WindowSpec | None:
-        return self._windows[query]
+        """None where it has none, or is forgotten: whoever asks may have seen it earlier."""
+        return self._windows.get(query)
 
     def join(self, query: str) -> Join:
         return self._joins[query]

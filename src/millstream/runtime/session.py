@@ -52,8 +52,9 @@ def build_session(name: str = "millstream", spare_slots: bool = True) -> SparkSe
     ensure_java()
     ensure_python()
     cores = machine_cores()
-    # Ingest may fill every core; half as many more slots let a fire, or the listing of new files, begin beside it.
-    slots = cores + max(1, cores // 2) if spare_slots else cores
+    # Ingest may fill every core; half as many more slots let a fire, or the listing of new files, begin beside it, and
+    # as many again one that runs aside.
+    slots = cores + 2 * max(1, cores // 2) if spare_slots else cores
     builder = SparkSession.builder.master(f"local[{slots},3]").appName(name)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
