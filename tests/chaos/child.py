@@ -134,10 +134,7 @@ class Child:
             core.pipelines["ads"].last_rows = workload.START
             core.follow("ads")
         if number in self.work.fires:
-            if number % 2:
-                core.fire_all()
-            else:
-                self.fire_beside()
+            self.fire_beside()
         for query, (every, limit) in self.work.readers.items():
             if number % every == 0:
                 self.read(query, limit)

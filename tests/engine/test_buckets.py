@@ -31,3 +31,15 @@ def test_what_came_after_the_frontiers_were_read_stays() -> None:
     assert [s.path for s in index.between("g-2", 0, 100)] == ["new"]
     assert [s.path for s in index.between("g-1", 0, 100)] == ["more"]
     assert sorted(index.below({"g-1": 10}, index.mark())) == ["more", "new"]
+
+
+def test_groups_that_are_anothers_business_stay() -> None:
+    index = BucketIndex([file("a", "g-1"), file("b", "g-2")])
+    assert index.below({}, index.mark(), lambda group: group != "g-2") == ["a"]
+    assert [s.path for s in index.between("g-2", 0, 100)] == ["b"]
+
+
+def test_compacted_buckets_take_the_place_of_others() -> None:
+    index = BucketIndex([file("a", "g-1"), file("b", "g-1", "g-2")])
+    assert index.replace([("a", 0), ("b", 0)], [file("c", "g-1")]) == ["a"]
+    assert [s.path for s in index.between("g-1", 0, 100)] == ["c"]

@@ -86,7 +86,9 @@ class BucketIndex:
             self._add(files)
         return emptied
 
-    def below(self, lowest: Mapping[str, int], mark: int, concerned: Callable[[str], bool]) -> list[str]:
+    def below(
+        self, lowest: Mapping[str, int], mark: int, concerned: Callable[[str], bool] = lambda group: True
+    ) -> list[str]:
         """Of the groups concerned, forget buckets that end at or below their lowest needed time (those not named need
         none); gives the files that have none left. ``lowest`` was found out after ``mark``, and says nothing of buckets
         added since."""
