@@ -344,6 +344,37 @@ def test_two_streams_have_one_fire_aside(held: Held, monkeypatch: pytest.MonkeyP
     assert len(held.answers("heavy too")) == 2
 
 
+@pytest.mark.parametrize("how", ["nothing is due any more", "its fires fail"])
+def test_a_stream_that_gives_up_its_turn_keeps_nobody_waiting(
+    held: Held, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    held.core.add_stream(stream(COPIES))
+    other, fire = held.core.pipelines[COPIES], held.core.firing.fire
+    held.create("light too", replace(count(), stream=COPIES))
+    held.create("heavy too", replace(sums(), stream=COPIES))
+    begin(held)
+    for number in (0, 1):
+        held.batch(number, COPIES)
+    fire(other, aside=True)
+    for number in (2, 3):
+        held.batch(number)
+    held.let_go.set()
+    assert held.pipeline.aside.wait(30)
+    with monkeypatch.context() as patch:
+        if how == "its fires fail":
+            held.batch(2, COPIES)
+            patch.setattr(held.core.firing, "_run", lambda tasks: 1 / 0)
+            with pytest.raises(FireFailed, match="without any query"):
+                fire(other, aside=True)
+        else:
+            held.core.metastore.set_failed("heavy too", "stopped from outside")
+            held.core.registry.remove(["heavy too"])
+            fire(other, aside=True)
+    held.fire()
+    assert held.pipeline.aside.wait(30)
+    assert held.totals("heavy") == expected(0, 2, 4, 6)
+
+
 def test_an_empty_place_waits_for_nothing() -> None:
     aside = Aside()
     assert aside.wait()

@@ -64,6 +64,7 @@ class Aside:
         self.error: Exception | None = None
         self._queries: frozenset[str] = frozenset()
         self._thread: threading.Thread | None = None
+        self._over = False
         self._outcome = Outcome()
 
     @property
@@ -90,10 +91,12 @@ class Aside:
             except Exception as error:
                 self._outcome = Outcome(error=error)
             finally:
+                # Whoever is woken by ``ended`` finds the outcome, though the thread is still there.
+                self._over = True
                 ended()
 
         thread = threading.Thread(target=run, name="millstream-fire-aside", daemon=True)
-        self.groups, self._queries = groups, queries
+        self.groups, self._queries, self._over = groups, queries, False
         try:
             thread.start()
         except BaseException:
@@ -104,7 +107,7 @@ class Aside:
 
     def take(self) -> Outcome:
         """The outcome of the fire that has ended here, once; nothing while one runs."""
-        if self._thread is None or self._thread.is_alive():
+        if self._thread is None or not self._over:
             return Outcome()
         outcome, self._outcome = self._outcome, Outcome()
         self._thread, self.groups, self._queries = None, frozenset(), frozenset()

@@ -155,7 +155,12 @@ class Firing:
                 pipeline.aside.wait()
             before = pipeline.aside.take()
             self.mend(before.damaged, pipeline)
-            fired = self._fire_due(pipeline, aside)
+            try:
+                fired = self._fire_due(pipeline, aside)
+            except BaseException:
+                # Whoever fails does not keep the others from their turn.
+                self._turns.forgo(pipeline.stream.name)
+                raise
             if before.error is not None:
                 raise before.error
             return fired
@@ -168,6 +173,7 @@ class Firing:
         mine = [one for one in view.frontiers if one.leg is None and not pipeline.aside.has(one)]
         due = due_queries(mine, watermark, self._registry.window)
         if not due.moves:
+            self._turns.forgo(name)
             return False
         # After a death all that is due must be written down at once.
         watched = self._trials.watches(name)
