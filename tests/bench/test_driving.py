@@ -67,6 +67,26 @@ def test_files_are_released_in_order_and_hold_the_rows_of_the_generator(tmp_path
     assert pq.read_metadata(files[0]).num_row_groups == 2
 
 
+def test_queues_forget_what_was_taken_long_ago(tmp_path: Path) -> None:
+    supply = Store(tmp_path / "rows").supply(TUPLES, 1000, 1, 100.0, 4_000, "parquet", lambda words: None)
+    queue = tmp_path / "queue"
+    queue.mkdir()
+    # A file of a thousand rows is due every ten seconds; the run began long ago, so all are released at once.
+    feeder = Feeder([supply], [queue], Pace((0.0,), (100.0,), 1000))
+    feeder.start(time.time() - 1000)
+    deadline = time.monotonic() + 60
+    while feeder.released < 4_000 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    names = [supply.path(number).name for number in range(4)]
+    left = []
+    for taken in (0, 1_000, 6_000, 8_001, 8_001, 100_000):
+        feeder.forget(taken)
+        left.append(sorted(path.name for path in queue.iterdir()))
+    feeder.stop()
+    assert left == [names, names, names, names[2:], names[2:], []]
+    assert all(supply.path(number).exists() for number in range(4)), "other runs need them"
+
+
 def test_streams_share_the_rate_and_stay_together(tmp_path: Path) -> None:
     store = Store(tmp_path / "rows")
     small = StreamSpec("small", {"source": "astream"}, "", share=1.0)

@@ -129,6 +129,7 @@ class _Watch:
             self.errors.append(str(error))
             return
         at = time.time() - self.began
+        feeder.forget(seen.taken)
         due = self.pace.due(at)
         self.queue.append(QueueSample(at, due, feeder.released, seen.taken, self.queries))
         self.emissions += seen.emissions
