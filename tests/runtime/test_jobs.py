@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.runtime import jobs
+from millstream.runtime import entering, jobs
 
 
 def test_workers_give_way_to_the_driver_and_nobody_else_does(spark: SparkSession) -> None:
     mine = os.nice(0)
-    found = jobs._run(spark, lambda _: (jobs._give_way(), os.nice(0)), [1, 2], jobs.INGEST_POOL)
-    assert {priority for _, priority in found} == {min(19, mine + jobs.GIVE_WAY)}
-    jobs._give_way()
+    found = jobs._run(spark, lambda _: (entering.enter(), os.nice(0)), [1, 2], jobs.INGEST_POOL)
+    assert {priority for _, priority in found} == {min(19, mine + entering.GIVE_WAY)}
+    entering.enter()
     assert os.nice(0) == mine
+
+
+def test_workers_collect_what_a_task_left_and_everything_now_and_then(spark: SparkSession) -> None:
+    def work(_: int) -> tuple[list[bool], list[bool]]:
+        entering._tasks = count(1)
+        circle = type("Circle", (), {})()
+        circle.itself = circle
+        alive = weakref.ref(circle)
+        frozen, kept = [], []
+        for _ in range(entering.WHOLE_COLLECTION + 1):
+            entering.enter()
+            circle = None
+            gc.collect()
+            frozen.append(gc.get_freeze_count() > 1_000)
+            kept.append(alive() is not None)
+        return frozen, kept
+
+    often = entering.WHOLE_COLLECTION - 1
+    (frozen, kept), *_ = jobs._run(spark, work, [1], jobs.INGEST_POOL)
+    assert frozen == [True] * often + [False, True], "modules are not looked at, but for once"
+    assert kept == [True] * often + [False, False], "what a task dropped in a circle goes then"
+    before = gc.get_freeze_count()
+    entering.enter()
+    assert gc.get_freeze_count() == before
 
 
 def test_arrow_batches_have_many_small_rows_or_few_wide_ones(spark: SparkSession, tmp_path: Path) -> None:

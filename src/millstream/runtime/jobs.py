@@ -3,14 +3,11 @@ descriptions."""
 
 from __future__ import annotations
 
-import ctypes
-import os
 import pickle
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -20,6 +17,7 @@ from pyspark.sql.types import BooleanType, DateType, NumericType, TimestampNTZTy
 
 from millstream.errors import SourceError
 from millstream.model.plan import BatchResult, FireResult
+from millstream.runtime.entering import POOL_VARIABLE, enter
 from millstream.runtime.fire import FireTask, run_fire
 from millstream.runtime.join_fire import JoinTask, run_join_fire
 from millstream.runtime.worker import IngestTask, merged, needed_columns, run_ingest
@@ -28,16 +26,11 @@ from millstream.sources.splits import Split, read_split
 
 EMPTY = BatchResult(0, 0, None, 0, 0)
 
-# Spark keeps a pool of Python workers for each set of environment variables. Fires have a pool of their own, so that
-# the matrices a worker keeps are there when the next fire comes, and are not made again in the workers of ingest; so
-# have those that run aside, since workers of a pool take turns.
-POOL_VARIABLE = "MILLSTREAM_POOL"
+# Fires have a pool of Python workers of their own, so that the matrices a worker keeps are there when the next fire
+# comes, and are not made again in the workers of ingest; so have those that run aside, since workers of a pool take
+# turns.
 INGEST_POOL, FIRE_POOL, ASIDE_POOL = "ingest", "fire", "aside"
 _environment = threading.Lock()
-# A third of the processor's time beside a process that does not give way; all of it where nobody else wants it.
-GIVE_WAY = 5
-# Linux's name for the signal that a process gets when the one that forked it ends.
-_PDEATHSIG = 1
 
 # The value that turns Spark's limit of bytes off, and rows of a batch: many where they are small, few where one may be
 # a megabyte.
@@ -69,17 +62,6 @@ def _run(spark: SparkSession, function: Callable[[Task], Result], tasks: Sequenc
     return rdd.collect()
 
 
-@lru_cache(maxsize=1)
-def _end_with_spark() -> None:
-    """Have a worker end with the daemon that has forked it, and so with Spark. One that was forked while Spark died
-    misses the daemon's signal; it would go on with its task, and write files behind the back of the next engine."""
-    library = ctypes.CDLL(None)
-    if POOL_VARIABLE in os.environ and hasattr(library, "prctl"):
-        library.prctl(_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 def ingest_splits(
     spark: SparkSession, task: IngestTask, splits: Sequence[list[Split]], strict: bool = False
 ) -> BatchResult:
@@ -90,17 +72,8 @@ def ingest_splits(
     return merged(_run(spark, partial(_ingest_splits, task, strict=strict), splits, INGEST_POOL))
 
 
-@lru_cache(maxsize=1)
-def _give_way() -> None:
-    """Workers let the driver and the JVM go first: on a machine that data keep busy, creates and deletes are answered
-    by these. Done once in each worker process, and not where tests run a task in a process of theirs."""
-    if POOL_VARIABLE in os.environ:
-        os.nice(GIVE_WAY)
-
-
 def _ingest_splits(task: IngestTask, splits: list[Split], strict: bool = False) -> BatchResult:
-    _give_way()
-    _end_with_spark()
+    enter()
     return run_ingest(task, _read(task, splits, strict))
 
 
@@ -137,8 +110,7 @@ def _fast_batches(rows: DataFrame) -> None:
 
 
 def _ingest_arrow(task: IngestTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    _give_way()
-    _end_with_spark()
+    enter()
     result = run_ingest(task, _chunks(task, batches))
     yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], names=["result"])
 
@@ -153,8 +125,7 @@ def _chunks(task: IngestTask, batches: Iterator[pa.RecordBatch]) -> Iterator[Chu
 
 
 def _fire(task: FireTask | JoinTask) -> tuple[FireResult, dict[str, float]]:
-    _give_way()
-    _end_with_spark()
+    enter()
     return run_join_fire(task) if isinstance(task, JoinTask) else run_fire(task)
 
 
