@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from millstream.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from millstream.engine.engine import Engine, Query
+    from millstream.engine.engine import Engine
+    from millstream.engine.handle import Query
     from millstream.engine.replay import ReplayProgress, replay
     from millstream.engine.status import Answer, AnswerPage, EngineStatus, QueryRequest, QueryStatus, StreamStatus
     from millstream.errors import MillstreamError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 # Loaded when first asked for: Spark's workers import this package too, and need neither engine nor SQL front end.
 _HOMES = {
     "Engine": "engine.engine",
-    "Query": "engine.engine",
+    "Query": "engine.handle",
     "ReplayProgress": "engine.replay",
     "replay": "engine.replay",
     "Answer": "engine.status",

@@ -54,7 +54,7 @@ TRANSACTIONS: dict[str, tuple[str, str]] = {
     ),
     "begin_trial": (
         "The trial is not written down and did not run. The batch is tried again, from what is written.",
-        "The trial is written down without an outcome. It is tried again; a death says nothing of any query.",
+        "The trial is written down without an outcome. It is tried again; one death in it says nothing of any query.",
     ),
     "end_trial": (
         "The trial has no outcome. It is tried again; the files that it wrote are orphans.",
@@ -69,7 +69,8 @@ TRANSACTIONS: dict[str, tuple[str, str]] = {
         "The fire is written down. The next start counts a death; several of them, alone, are needed to stop a query.",
     ),
     "end_fire_trials": (
-        "The fire has passed and is still written down. The next start counts a death too many; nobody is stopped.",
+        "The fire has passed and is still written down. The next start counts a death too many; a query is stopped by "
+        "that only if it was alone in it and two engines had died in it alone before.",
         "The fire is forgotten. Its answers were published before.",
     ),
     "settle_fire_trials": (
@@ -131,7 +132,7 @@ TRANSACTIONS: dict[str, tuple[str, str]] = {
         "The query is stopped with its reason. The next start takes it out of its group.",
     ),
     "record_stop": (
-        "The stop is not noted. The next start tells of a crash, and does the same as after a stop.",
+        "The stop is not noted. The next start tells of a crash, and writes its first fires down as after one.",
         "The stop is noted, and there is nothing left to do.",
     ),
     "save_cursor": (
@@ -150,9 +151,9 @@ TRANSACTIONS: dict[str, tuple[str, str]] = {
 
 # Files of the home, by folder. Which transaction names them:
 FILES: dict[str, str] = {
-    "buckets": "the commit of their batch, or of the fire that compacts them",
+    "buckets": "the commit of their batch, of the fire that compacts them, or of the exchange for damaged ones",
     "answers": "the commit of their batch or fire",
-    "groups": "the seal of their epoch",
+    "groups": "the seal of their epoch, or the beginning of their trial",
     "dead": "the commit of their batch",
 }
 

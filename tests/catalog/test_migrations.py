@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -37,6 +38,33 @@ def asked(url: str, statement: str) -> Any:
 
 def test_every_version_has_its_step() -> None:
     assert sorted(migrations.MIGRATIONS) == list(range(2, tables.SCHEMA_VERSION + 1))
+
+
+def test_tables_change_with_the_version_alone() -> None:
+    """An older Millstream must refuse what it does not know of: raise the version with any new table or column, and
+    write a step, be it an empty one."""
+    parts = sorted(
+        f"{table.name}.{column.name} {column.type}"
+        for table in tables.metadata.sorted_tables
+        for column in table.columns
+    )
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    assert {tables.SCHEMA_VERSION: digest} == {3: "2747af401067fb69"}
+
+
+def test_a_step_is_neither_a_stop_nor_a_crash(url: str) -> None:
+    store = Metastore.open(url, holder="older")
+    store.record_stop()
+    store.close()
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE millstream_engine SET schema_version = {tables.SCHEMA_VERSION - 1}"))
+    store = Metastore.open(url, holder="newer")
+    assert store.stopped_at() is not None
+    store.close()
+    store = Metastore.open(url, holder="after a crash")
+    assert store.stopped_at() is None
+    store.close()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -305,10 +306,12 @@ class Child:
 
 
 def _plain(answer: Answer) -> list[Any]:
-    """An answer, or a piece of one, as JSON: window, partial and incomplete, batch, place in the whole, rows."""
-    rows = [[str(value) for value in row.values()] for row in answer.table.to_pylist()]
+    """An answer, or a piece of one, as JSON: window, marks and columns, batch, place in the whole, rows."""
+    rows = [[repr(value) for value in row.values()] for row in answer.table.to_pylist()]
     window = [str(answer.window_start), str(answer.window_end)]
-    marks = [answer.partial, answer.incomplete is not None]
+    columns = [f"{field.name} {field.type}" for field in answer.table.schema]
+    # Names of files differ from run to run.
+    marks = [answer.partial, answer.incomplete and re.sub(r"-[0-9a-f]{12}", "", answer.incomplete), columns]
     return [window, marks, answer.batch, answer.offset, answer.total_rows, rows]
 
 

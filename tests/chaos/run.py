@@ -107,7 +107,7 @@ def disturb(run: Run, chance: random.Random, passes: int, seconds: float) -> boo
     """Kill the run some times, with or without the power, then let it finish; gives whether the power was lost."""
     robbed = chance.random() < 0.4
     for kill in at_random(passes, seconds, chance.randrange(10**9), chance.randrange(2, MOST_DEATHS)):
-        code = run.start(kill)
+        code = run.start_well(kill)
         if code == DONE:
             break
         if code == KILLED and robbed:

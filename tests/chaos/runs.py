@@ -50,13 +50,17 @@ class Run:
             raise AssertionError(f"{self.folder} after {self.deaths}: exit code {code}\n{self.log()}")
         return code
 
+    def start_well(self, kill: Kill) -> int:
+        """The same, and no stream stops with an error."""
+        code = self.start(kill)
+        self._expect_no_error(code)
+        return code
+
     def finish(self, kills: Iterable[Kill] = ()) -> list[Kill]:
         """Die as asked, one process after the other, then run to the end; gives the kills that came too late."""
         waiting = list(kills)
         while waiting:
-            code = self.start(waiting[0])
-            self._expect_no_error(code)
-            if code == DONE:
+            if self.start_well(waiting[0]) == DONE:
                 return waiting
             del waiting[0]
         self._expect_no_error(code := self.start())

@@ -22,8 +22,7 @@ import pytest
 from millstream import Engine, MillstreamError
 from millstream.catalog import batches
 from millstream.config import Settings
-from millstream.engine import answers
-from millstream.engine import engine as engine_module
+from millstream.engine import answers, rounds
 from millstream.engine.status import QueryRequest
 from millstream.model import codec
 from millstream.runtime import loading
@@ -129,7 +128,7 @@ def counts(engine: Engine) -> dict[str, int]:
 
 
 def memory(spark: SparkSession) -> dict[str, int]:
-    """Bytes of Spark's heap in use, and of the worker that has most, by pool."""
+    """Bytes of the driver, of Spark's heap in use, and of the worker that has most, by pool."""
     jvm: Any = spark._jvm
     runtime = jvm.java.lang.Runtime.getRuntime()
     used = []
@@ -137,7 +136,7 @@ def memory(spark: SparkSession) -> dict[str, int]:
     for _ in range(3):
         jvm.System.gc()
         used.append(runtime.totalMemory() - runtime.freeMemory())
-    found = {"heap": min(used)}
+    found = {"driver": memory_of(os.getpid()), "heap": min(used)}
     for pool in ("ingest", "fire"):
         workers = workers_of(spark_of(os.getpid()), pool)
         found[f"worker of {pool}"] = max(map(memory_of, workers), default=0)
@@ -148,7 +147,7 @@ def memory(spark: SparkSession) -> dict[str, int]:
 def test_an_hour_on_spark_stays_within_its_memory(
     spark: SparkSession, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "HOUSEKEEPING_INTERVAL", 1.0)
+    monkeypatch.setattr(rounds, "HOUSEKEEPING_INTERVAL", 1.0)
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "5")
     rows = DENSITY * HOUR // SECOND
     try:

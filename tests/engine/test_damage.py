@@ -6,19 +6,23 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from millstream.engine.repair import Mended
-from millstream.errors import DamagedFile
+from millstream.errors import DamagedFile, EngineError
+from millstream.model.plan import BatchResult, Damage
+from millstream.model.query import WindowSpec
 from millstream.runtime import join_fire
+from millstream.runtime.disk import disk_fault
 from millstream.runtime.fire import kept
 from millstream.runtime.home import Home
 from millstream.sources import parquet
 
-from .inprocess import COPIES, PURCHASES, Small, count, cut, expected, flip, lose, pairs, rows, sums
+from .inprocess import COPIES, PURCHASES, SECOND, Small, count, cut, expected, flip, lose, pairs, rows, sums
 from .inputs import drop_file, purchases
 
 Damager = Callable[[Path, str], None]
@@ -202,6 +206,32 @@ def test_a_compacted_file_is_rebuilt_from_all_its_batches(small: Small, home: Pa
     assert small.core.repair.mended.rebuilt == 1
     assert small.core.repair.mended.lost == 0
     assert small.spark.ingested[-2:] == [0, 1]
+    assert not small.orphans()
+
+
+def test_a_file_is_rebuilt_though_a_version_that_made_it_is_forgotten(
+    small: Small, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Buckets that have been compacted lay in front of one that is still needed, which now comes to another place."""
+    small.create("short", sums(size=4, slide=2))
+    small.create("long", replace(count(), sql="long", window=WindowSpec(8 * SECOND, 8 * SECOND)))
+    compacted, needed = (small.core.metastore.query(id).group for id in ("short", "long"))
+    for number in range(2):
+        small.batch(number)
+        small.core.fire_all()
+    files = [file for file in small.core.metastore.buckets(PURCHASES) if file.batch == 0]
+    assert [bucket.group for file in files for bucket in file.buckets] == [needed, needed]
+    assert all(file.buckets[0].offset > 0 for file in files)
+    keeps = small.core.registry.keeps
+    monkeypatch.setattr(small.core.registry, "keeps", lambda path: keeps(path) and f"/{compacted}-" not in path)
+    flip(home, files[0].path, files[0].buckets[0].offset + 10)
+    kept.clear()
+    for number in (2, 3):
+        small.batch(number)
+    small.core.fire_all()
+    assert [rows(answer.table) for answer in small.answers("long")] == [[{"n": 80}]]
+    assert small.core.metastore.incomplete() == {}
+    assert small.core.repair.mended == Mended(rebuilt=1)
     assert not small.orphans()
 
 
@@ -552,3 +582,44 @@ def test_a_group_version_that_cannot_be_restored_is_a_clear_error(home: Path, tm
         database.execute("UPDATE millstream_group_versions SET path = ?", [f"groups/{path2.name}"])
     database.close()
     Small(home, tmp_path / "in").close()
+
+
+def test_a_group_version_that_only_a_worker_cannot_read_is_left_as_it_is(small: Small, home: Path) -> None:
+    """It has lost its mount: the batch is repeated, first at once, then as after any fault of a disk."""
+    small.create("all", sums())
+    (version,) = small.paths("groups")
+    before = (home / version).stat().st_ino
+    small.batch(0)
+    ingest, times = small.spark.ingest, [2]
+
+    def blind(*arguments: object) -> BatchResult:
+        times[0] -= 1
+        if times[0] >= 0:
+            return BatchResult(0, 0, None, 0, 0, damaged=(Damage(version, None, "is not there"),))
+        return ingest(*arguments)  # type: ignore[arg-type]
+
+    small.spark.ingest = blind  # type: ignore[method-assign, assignment]
+    small.batch(1)
+    times[0] = 100
+    with pytest.raises(EngineError, match=r"a worker cannot read groups/.*, which is whole"):
+        small.batch(2)
+    times[0] = 0
+    small.batch(2)
+    small.core.fire_all()
+    assert small.totals("all") == expected(0, 2, 4)
+    assert (home / version).stat().st_ino == before
+
+
+def test_nothing_is_written_where_the_home_is_not_mounted(small: Small, home: Path, tmp_path: Path) -> None:
+    small.create("all", sums())
+    home.rename(tmp_path / "away")
+    home.mkdir()
+    with pytest.raises(OSError, match="the home is not there") as caught:
+        small.core.home.write("buckets/purchases", "0", "bucket", [b"bytes"])
+    fault = disk_fault(RuntimeError(f"Traceback of a worker\nOSError: {caught.value}"))
+    assert fault is not None
+    assert fault.code == "DISK_ERROR"
+    assert not list(home.iterdir())
+    home.rmdir()
+    (tmp_path / "away").rename(home)
+    small.batch(0)

@@ -225,7 +225,7 @@ def test_an_idle_stream_follows_the_others_and_late_rows_are_counted(
         live.feed(range(25, 55))
         assert live.ends("rows") == [1.0]
         live.engine._core.pipelines["ads"].last_rows -= 3_700_000_000
-        live.engine._follow()
+        live.engine._rounds.follow()
         live.engine.await_idle()
         assert seconds(live.engine.stream("ads").watermark) == 5.4
         assert live.rows("left") == plain(LEFT, range(55), range(15), closed=5)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Start = Callable[..., Engine]
+OUTAGE_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -91,6 +92,8 @@ def test_answers_go_on_over_an_outage_and_a_restart(start: Start, line: Proxy, h
         assert await_away(engine)
         status = engine.status()
         assert (status.epoch, status.streams[0].rows, status.streams[0].state) == (1, 25, "running")
+        time.sleep(OUTAGE_SECONDS)
+        assert not creating.done()
         line.restore()
         assert creating.result().cut["purchases"] in (1, 2)
     engine.await_idle()

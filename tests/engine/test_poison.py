@@ -3,6 +3,8 @@ the others' answers are those of a run without it."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millstream import Engine, MillstreamError, ParquetFiles
+from millstream import Engine, MillstreamError, ParquetFiles, Query
 from millstream.config import Settings
+from millstream.engine.status import QueryRequest
 
 from .inputs import SCHEMA, TENTH, drop_file, purchases
+from .test_disk_faults import wait_until
 from .test_engine import REVENUE, expected, totals
 
 if TYPE_CHECKING:
@@ -298,7 +302,7 @@ def test_a_query_that_holds_too_much_state_is_stopped(start: Callable[..., Engin
     engine.create_query(REVENUE, id="good")
     drop_file(folder, "a", purchases(0, 50_000))
     engine.await_idle()
-    engine._core.enforce_limits()
+    wait_until(lambda: engine.query("hoarder").status().state == "failed")
     assert "bytes of state, more than the 100000 of the setting query_state_bytes" in reason(engine, "hoarder")
     assert totals(engine, "good") == expected(0, 4999)
     engine._core.tidy(1 << 60, 1 << 60)
@@ -306,17 +310,24 @@ def test_a_query_that_holds_too_much_state_is_stopped(start: Callable[..., Engin
 
 
 def test_creating_and_deleting_in_a_loop_disturbs_nobody(start: Callable[..., Engine], tmp_path: Path) -> None:
+    """A thousand queries, a hundred at a time; for so many minutes as ``POISON_MINUTES`` says."""
     folder = tmp_path / "in"
     engine = start()
     stream(engine, folder)
     engine.create_query(REVENUE, id="good")
-    for number in range(200):
-        id = engine.create_query(REVENUE.replace("GROUP", f"WHERE price > {number} GROUP")).id
-        if number % 40 == 0:
-            drop_file(folder, f"f{number}", purchases(number // 40 * 25, 25))
-        engine.delete_query(id)
+    texts = [REVENUE.replace("GROUP", f"WHERE price > {number} GROUP") for number in range(1000)]
+    end = time.monotonic() + float(os.environ.get("POISON_MINUTES", "0")) * 60
+    files, alive = 0, list[str]()
+    while files < 10 or time.monotonic() < end:
+        made = engine.create_queries([QueryRequest(text) for text in texts[files % 10 * 100 :][:100]])
+        drop_file(folder, f"f{files:06}", purchases(files * 25, 25))
+        assert not [one for one in engine.delete_queries(alive) if isinstance(one, MillstreamError)]
+        alive = [query.id for query in made if isinstance(query, Query)]
+        assert len(alive) == 100
+        files += 1
+    engine.delete_queries(alive)
     engine.await_idle()
-    assert totals(engine, "good") == expected(0, 12)
+    assert totals(engine, "good") == expected(0, (files * 25 - 1) // 10)
     core = engine._core
     core.tidy(1 << 60, 1 << 60)
     assert core.registry.running == 1

@@ -10,15 +10,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from millstream import Engine, ParquetFiles
-from millstream.engine import engine as engine_module
+from millstream.catalog.metastore import Metastore
+from millstream.engine import rounds
 from millstream.engine.status import StreamStatus
 from millstream.errors import SourceError
 from millstream.model.plan import BatchResult
+from millstream.runtime import spark as spark_module
 from millstream.runtime.spark import QUICK_TRIES, Spark
 from millstream.runtime.worker import IngestTask
 
@@ -184,7 +186,7 @@ def test_what_fails_in_a_fire_keeps_no_other_work_of_the_engine_back(
     spark: SparkSession, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tidying is what makes room on a full disk."""
-    monkeypatch.setattr(engine_module, "HOUSEKEEPING_INTERVAL", 0.0)
+    monkeypatch.setattr(rounds, "HOUSEKEEPING_INTERVAL", 0.0)
     with Engine(home=home, spark=spark) as engine:
         done: list[str] = []
 
@@ -192,17 +194,44 @@ def test_what_fails_in_a_fire_keeps_no_other_work_of_the_engine_back(
             done.append("fire")
             raise OSError("no space left")
 
-        monkeypatch.setattr(engine, "_fire_once", fail)
-        monkeypatch.setattr(engine, "_follow", lambda: done.append("follow"))
-        monkeypatch.setattr(engine, "_tidy", lambda: done.append("tidy"))
+        monkeypatch.setattr(engine._rounds, "_fire_once", fail)
+        monkeypatch.setattr(engine._rounds, "follow", lambda: done.append("follow"))
+        monkeypatch.setattr(engine._rounds, "_tidy", lambda: done.append("tidy"))
         # The loop has taken hold of its steps: a second one runs with these.
-        loop = threading.Thread(target=engine._fire_loop, daemon=True)
+        loop = threading.Thread(target=engine._rounds.run, daemon=True)
         loop.start()
         wait_until(lambda: done.count("tidy") > 1)
         assert {"fire", "follow", "tidy"} <= set(done)
         told: list[str | None] = []
         wait_until(lambda: (told.append(engine.status().error), told[-1] is not None)[1])
         assert told[-1] == "OSError: no space left"
+
+
+def test_what_a_batch_rests_on_is_on_disk_before_it_is_planned(
+    spark: SparkSession, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark does not sync its checkpoint; a plan in the metastore that is ahead of it would be for other rows."""
+    done: list[tuple[str, int]] = []
+    sync, plan = spark_module.sync_batch, Metastore.plan_batch
+
+    def sync_batch(checkpoint: Path, batch: int) -> None:
+        sync(checkpoint, batch)
+        done.append(("sync", batch))
+
+    def plan_batch(store: Metastore, stream: str, batch: int, *more: Any, **others: Any) -> Any:
+        done.append(("plan", batch))
+        return plan(store, stream, batch, *more, **others)
+
+    monkeypatch.setattr(spark_module, "sync_batch", sync_batch)
+    monkeypatch.setattr(Metastore, "plan_batch", plan_batch)
+    folder = tmp_path / "in"
+    with Engine(home=home, spark=spark) as engine:
+        drop_file(folder, "a", purchases(0, 25))
+        engine.create_stream("purchases", ParquetFiles(str(folder), schema=SCHEMA), time="time")
+        engine.await_idle()
+        drop_file(folder, "b", purchases(25, 25))
+        engine.await_idle()
+    assert done == [("sync", 0), ("plan", 0), ("sync", 1), ("plan", 1)]
 
 
 def test_a_replay_of_a_batch_with_other_files_stops_the_stream(spark: SparkSession, home: Path, tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ def test_without_locks_the_fence_stops_the_older_engine(tmp_path: Path, monkeypa
 
 def test_a_file_that_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
     home = Home(str(tmp_path))
+    home.create()
 
     def parts() -> Any:
         yield b"a beginning"
@@ -145,6 +146,7 @@ def test_a_changed_bit_or_exchanged_pages_change_the_checksum(size: int) -> None
 
 def test_ranges_of_a_file_are_verified(tmp_path: Path) -> None:
     home = Home(str(tmp_path))
+    home.create()
     data = os.urandom(9000)
     path = home.write("answers", "x", "answers", [data], checksum=checksum(data))
     file = home.open(path)

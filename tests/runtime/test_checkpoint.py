@@ -24,8 +24,10 @@ def checkpoint(tmp_path: Path) -> Path:
         (root / folder).mkdir(parents=True)
     (root / "metadata").write_text('{"id":"1"}')
     for batch in range(3):
-        (root / "offsets" / str(batch)).write_text(f'{HEAD}{{"logOffset":{batch}}}')
         (root / "sources" / "0" / str(batch)).write_text("v1\n{}")
+        (root / "offsets" / str(batch)).write_text(f'{HEAD}{{"logOffset":{batch}}}')
+        os.utime(root / "sources" / "0" / str(batch), (100 * batch, 100 * batch))
+        os.utime(root / "offsets" / str(batch), (100 * batch + 1, 100 * batch + 1))
     for batch in range(2):
         (root / "commits" / str(batch)).write_text("v1\n{}")
     return root
@@ -49,6 +51,27 @@ def test_what_spark_never_finished_is_removed(checkpoint: Path) -> None:
     (checkpoint / "commits" / "2").touch()
     (checkpoint / "offsets" / "3").touch()
     (checkpoint / "sources" / "0" / "3").touch()
+    mend_checkpoint(checkpoint)
+    assert files(checkpoint) == before
+
+
+@pytest.mark.parametrize(
+    "left", ["", "\0" * 30, "v1\n\0\0\0", "v1", "v1\n{", 'v1\n{"a":1}\n{"logOffset":', "v1\n{\xff}"]
+)
+@pytest.mark.parametrize("name", ["offsets/2", "commits/1"])
+def test_torn_files_are_as_good_as_gone(checkpoint: Path, name: str, left: str) -> None:
+    before = files(checkpoint)
+    (checkpoint / name).write_bytes(left.encode("latin-1"))
+    mend_checkpoint(checkpoint)
+    assert files(checkpoint) == [file for file in before if file != name]
+
+
+@pytest.mark.parametrize("offsets", ["5", '{"0":{"1":2}}', "-", '[1,2]\n{"logOffset":2}'])
+def test_offsets_of_any_source_are_whole(checkpoint: Path, offsets: str) -> None:
+    (checkpoint / "offsets" / "2").write_text(HEAD + offsets)
+    (checkpoint / "sources" / "1").mkdir()
+    (checkpoint / "sources" / "1" / "2").write_text("v1\n{}")
+    before = files(checkpoint)
     mend_checkpoint(checkpoint)
     assert files(checkpoint) == before
 
@@ -88,6 +111,11 @@ def test_the_first_batch_is_synced_with_its_folders_and_later_ones_with_what_is_
     sync_batch(checkpoint, 2)
     assert synced == ["offsets/2", "offsets", "sources/0/2", "sources/0"]
     synced.clear()
+    # Spark was ended between a source's log and the offsets, and has found other files since.
+    (checkpoint / "sources" / "0" / "3").write_text("v1\n{}")
+    sync_batch(checkpoint, 2)
+    assert sorted(synced) == ["offsets", "offsets/2", "sources/0", "sources/0/2", "sources/0/3"]
+    synced.clear()
     (checkpoint / "sources" / "0" / "10").write_text("v1")
     sync_batch(checkpoint, 0)
     assert {"offsets/0", "sources/0/10", "metadata", "sources", ".", ".."} <= set(synced)
@@ -104,8 +132,12 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", CASES)
-def test_spark_goes_on_with_what_a_power_loss_has_left_empty(spark: SparkSession, tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize(
+    ("lost", "left"), [*((lost, "") for lost in CASES), ("commits/1", "v1\n{"), ("offsets/1", "\0\0\0")]
+)
+def test_spark_goes_on_with_what_a_power_loss_has_torn(
+    spark: SparkSession, tmp_path: Path, lost: str, left: str
+) -> None:
     """No commit is there of a batch that was never planned."""
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     folder.mkdir()
@@ -122,7 +154,7 @@ def test_spark_goes_on_with_what_a_power_loss_has_left_empty(spark: SparkSession
         run()
     assert seen == [(0, 1), (1, 2)]
     for name in lost.split():
-        (checkpoint / name).write_text("")
+        (checkpoint / name).write_text(left)
     if CASES[lost] == PLANNED_ANEW:
         (checkpoint / "commits" / "1").unlink()
     pq.write_table(pa.table({"id": [1, 2, 3]}), folder / "2.parquet")

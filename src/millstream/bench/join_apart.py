@@ -25,7 +25,7 @@ from millstream.bench.jobs import Tell
 from millstream.bench.join_jobs import Aggregation, ApartJob, ApartResult, Memory
 from millstream.catalog.metastore import QueryRecord
 from millstream.engine.core import Core
-from millstream.engine.engine import PAGE_ANSWERS
+from millstream.engine.handle import PAGE_ANSWERS
 from millstream.errors import EngineError
 from millstream.model.plan import FireResult
 from millstream.model.stream import Stream

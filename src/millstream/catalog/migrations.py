@@ -1,6 +1,6 @@
 """From an older metastore to this one: a step for each version, forwards only.
 
-A step changes tables that are there; a table that is new needs none, ``create_all`` makes it when the metastore is
+A step changes tables that are there; for a table that is new it is empty, ``create_all`` makes it when the metastore is
 opened. The next one goes to the end of ``MIGRATIONS``, with ``tables.SCHEMA_VERSION`` raised to its number. A step
 speaks SQL of its own and never the tables of ``tables.py``, which will have changed again by the time somebody comes
 from far back.
@@ -17,6 +17,7 @@ from millstream.crashpoints import crash_point
 from millstream.errors import EngineError
 
 _HEAD = "millstream_engine"
+_STOPS = "millstream_stops"
 
 
 def _joins(connection: Connection) -> None:
@@ -54,6 +55,9 @@ def migrate(engine: Engine) -> None:
             # With the step, whoever ran the older version is fenced off.
             raised = f"UPDATE {_HEAD} SET schema_version = :version, incarnation = incarnation + 1"
             connection.execute(text(raised), {"version": version + 1})
+            if inspect(connection).has_table(_STOPS):
+                # The engine before was stopped in order, or was not: a step is neither.
+                connection.execute(text(f"UPDATE {_STOPS} SET incarnation = incarnation + 1"))
             crash_point("migrate.before-commit")
         crash_point("migrate.after-commit")
 

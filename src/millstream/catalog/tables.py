@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, Table, Text, UniqueConstraint
 
-# Raised with every change that an older Millstream would misread; `migrations.py` leads from each version to the next.
+# Raised with every change of a table, and with every new one; `migrations.py` leads from each version to the next.
 SCHEMA_VERSION = 3
 
 # The epoch until which a group version is current, as long as no newer version has followed.

@@ -1,38 +1,36 @@
 """The live engine: streams flow, queries come and go, answers are read, all at the same time.
 
 Threads: Spark runs each stream's micro-batches on a thread of its own; one thread seals the changelog; one fires what
-is due, and begins others for what is heavy. They meet in the metastore, and in the index of buckets that mirrors it.
+is due (`rounds`), and begins others for what is heavy. They meet in the metastore, and in the index of buckets that
+mirrors it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from millstream.catalog.metastore import QueryRecord, StreamState
 from millstream.catalog.outage import waiting
 from millstream.catalog.reading import unknown_query
 from millstream.config import Settings, parse_duration
-from millstream.engine.answers import schema_of
 from millstream.engine.changelog import Changelog, Sealed
 from millstream.engine.core import Core
 from millstream.engine.explain import Explanation, explain
+from millstream.engine.handle import PAGE_ANSWERS, READ_INTERVAL, Query, check_id, cut_of, query_status
 from millstream.engine.last_known import LastKnown
 from millstream.engine.mending import Ingest
 from millstream.engine.pipeline import Pipeline
 from millstream.engine.registry import NewRequest
 from millstream.engine.resumed import find_resumed
+from millstream.engine.rounds import Rounds
 from millstream.engine.status import (
-    Answer,
     AnswerPage,
     EngineStatus,
     QueryRequest,
@@ -42,11 +40,9 @@ from millstream.engine.status import (
 )
 from millstream.engine.warming import begin_warm_up
 from millstream.errors import CatalogError, EngineError, MillstreamError
-from millstream.model.join import JoinQuery
-from millstream.model.query import LogicalQuery
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
-from millstream.runtime.disk import disk_fault, faults_told
+from millstream.runtime.disk import faults_told
 from millstream.runtime.home import Home, Lock
 from millstream.runtime.spark import Running, Spark
 from millstream.sources.source import Source, source_from
@@ -55,19 +51,11 @@ from millstream.version import VERSION
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# How long the firing thread waits for a commit before it looks for itself, in seconds.
-LOOK_INTERVAL = 1.0
-# How often old answers, queries and group versions are forgotten, in seconds.
-HOUSEKEEPING_INTERVAL = 30.0
 # A stream that is created while Spark's analyzer is cold waits for it so long at most, in seconds.
 WARM_UP_WAIT = 3.0
-# How often it is looked whether queries hold too much state, in seconds.
-LIMITS_INTERVAL = 2.0
 # What is cancelled or only has to end gets this long at a stop; then it is left behind, in seconds.
 LEAVE_SECONDS = 5.0
 CANCEL_AGAIN_SECONDS = 0.5
-# Answers given at most by one read.
-PAGE_ANSWERS = 1000
 
 
 class Engine:
@@ -89,7 +77,6 @@ class Engine:
         self._commits = threading.Event()
         self._stopping = threading.Event()
         self._running: dict[str, Running] = {}
-        self._fire_error: str | None = None
         self._lost: EngineError | None = None
         self._lock = threading.RLock()
         # Before Spark is started, which takes seconds: a home that cannot be used is refused at once.
@@ -127,8 +114,10 @@ class Engine:
             self.settings.seal_requests,
             self._core.metastore.outage,
         )
-        self._firing = threading.Thread(target=self._fire_loop, name="millstream-fire", daemon=True)
-        self._firing.start()
+        self._rounds = Rounds(
+            self._core, self.settings, self._running, self._known, self._commits, self._stopping, self._notice_loss
+        )
+        self._rounds.start()
         self._resume()
 
     # Streams
@@ -257,7 +246,7 @@ class Engine:
 
     def _compile(self, request: QueryRequest, id: str) -> NewRequest | MillstreamError:
         try:
-            _check_id(id)
+            check_id(id)
             return self._core.compile(request.sql, id, request.owner, request.key)
         except MillstreamError as error:
             return error
@@ -275,13 +264,13 @@ class Engine:
 
     def query(self, id: str) -> Query:
         record = self._core.metastore.query(id)
-        return Query(self, record.id, record.owner, record.epoch, _cut(record), record.query)
+        return Query(self, record.id, record.owner, record.epoch, cut_of(record), record.query)
 
     def queries(self, owner: str | None = None, state: str | None = None) -> list[QueryStatus]:
         states = None if state is None else (state,)
         incomplete = self._core.metastore.incomplete()
         records = self._core.metastore.queries(states, owner)
-        return [_query_status(record, incomplete.get(record.id, 0)) for record in records]
+        return [query_status(record, incomplete.get(record.id, 0)) for record in records]
 
     def delete_query(self, id: str) -> QueryStatus:
         """Take a query out of the pipeline; it still fires the windows that its own batches have closed."""
@@ -304,7 +293,7 @@ class Engine:
     def _gone(self, records: Mapping[str, QueryRecord], sealed: Sealed) -> QueryStatus | MillstreamError:
         """A record may have been forgotten meanwhile."""
         record = records.get(sealed.id)
-        return unknown_query(sealed.id) if record is None else _query_status(record)
+        return unknown_query(sealed.id) if record is None else query_status(record)
 
     def _sealed(self, future: Future[Sealed]) -> Sealed | MillstreamError:
         try:
@@ -338,7 +327,7 @@ class Engine:
                 self.check()
             if found or ended or remaining <= 0:
                 return AnswerPage(found, cursor, ended and not found)
-            self._core.answers.wait(min(remaining, LOOK_INTERVAL))
+            self._core.answers.wait(min(remaining, READ_INTERVAL))
 
     # The engine itself
 
@@ -365,7 +354,7 @@ class Engine:
             answer_rows=core.firing.answer_rows,
             state_bytes=sum(p.buckets.bytes for p in core.pipelines.values()),
             phases=phases,
-            error=self._fire_error or self._aside_error(),
+            error=f"{self._lost.code}: {self._lost.message}" if self._lost else self._rounds.error,
             rebuilt_files=core.repair.mended.rebuilt,
             lost_buckets=core.repair.mended.lost,
             metastore_away=seen.away,
@@ -397,7 +386,6 @@ class Engine:
         if lost is None:
             return False
         self._lost = lost
-        self._fire_error = f"{lost.code}: {lost.message}"
         # Readers wait for answers that will not come.
         self._core.answers.published()
         return True
@@ -442,9 +430,9 @@ class Engine:
         """Whether no micro-batch and no fire runs, at the latest after some time."""
         deadline = time.monotonic() + seconds
         resting = all([running.at_rest(deadline) for running in self._running.values()])
-        self._firing.join(max(0.0, deadline - time.monotonic()))
+        resting &= self._rounds.ended(deadline - time.monotonic())
         asides = [one.aside.wait(max(0.0, deadline - time.monotonic())) for one in self._core.pipelines.values()]
-        return resting and not self._firing.is_alive() and all(asides)
+        return resting and all(asides)
 
     def __enter__(self) -> Engine:
         return self
@@ -455,166 +443,3 @@ class Engine:
     def _committed(self, pipeline: Pipeline) -> None:
         self._commits.set()
         self._core.answers.published()
-
-    def _fire_once(self) -> None:
-        """Fire what is due of every stream, then of the joins over them. What fails holds up nothing else; its error
-        comes at the end."""
-        core = self._core
-        errors: list[Exception] = []
-
-        def attempt(fire: Callable[[], bool]) -> None:
-            try:
-                if not self._stopping.is_set():
-                    fire()
-            except Exception as error:
-                errors.append(error)
-
-        for pipeline in list(core.pipelines.values()):
-            attempt(partial(core.firing.fire, pipeline, aside=True))
-        for name in core.metastore.joins() if core.registry.joins else ():
-            attempt(partial(core.joining.fire, name))
-        if errors:
-            raise errors[0]
-
-    def _follow(self) -> None:
-        """Let the watermark of idle streams follow the others."""
-        for name in self._core.idle_streams():
-            if not self._stopping.is_set() and self._core.follow(name):
-                self._commits.set()
-
-    def _fire_loop(self) -> None:
-        steps = (
-            self._keep_alive,
-            self._fire_once,
-            self._follow,
-            _every(LIMITS_INTERVAL, self._core.enforce_limits),
-            _every(HOUSEKEEPING_INTERVAL, self._tidy),
-            self._known.refresh,
-        )
-        while not self._stopping.is_set():
-            self._commits.wait(LOOK_INTERVAL)
-            self._commits.clear()
-            if self._notice_loss():
-                return
-            errors = []
-            for step in steps:
-                # A step that fails holds up no other: fires that find no space must not keep tidying from making some.
-                try:
-                    with waiting(None):
-                        step()
-                except Exception as error:
-                    if self._notice_loss(error):
-                        return
-                    errors.append(error)
-            self._fire_error = self._told(errors[0]) if errors else None
-            if errors:
-                self._stopping.wait(LOOK_INTERVAL)
-
-    def _aside_error(self) -> str | None:
-        """Heavy fires fail while others pass: the error stays until they pass too."""
-        errors = [pipeline.aside.error for pipeline in self._core.pipelines.values()]
-        return next((self._told(error) for error in errors if error is not None), None)
-
-    def _told(self, error: Exception) -> str:
-        fault = disk_fault(error, str(self.home))
-        return fault.message if fault else f"{type(error).__name__}: {error}"
-
-    def _keep_alive(self) -> None:
-        for running in list(self._running.values()):
-            running.keep_alive()
-
-    def _tidy(self) -> None:
-        self._core.tidy(self.settings.answer_retention, self.settings.dead_letter_retention)
-
-
-def _every(seconds: float, step: Callable[[], None]) -> Callable[[], None]:
-    """A step that is due so often; one that has failed is due at once."""
-    last = time.monotonic()
-
-    def run() -> None:
-        nonlocal last
-        if time.monotonic() - last > seconds:
-            step()
-            last = time.monotonic()
-
-    return run
-
-
-def _check_id(id: str) -> None:
-    if not id or len(id) > 200 or not all(c.isalnum() or c in "-_." for c in id):
-        hint = "use letters, digits, -, _ and ., at most 200 of them"
-        raise EngineError("BAD_REQUEST", f"{id!r} is not an id for a query", hint=hint)
-
-
-def _query_status(record: QueryRecord, incomplete: int = 0) -> QueryStatus:
-    created = moment(record.created_at)
-    assert created is not None
-    return QueryStatus(
-        id=record.id,
-        owner=record.owner,
-        sql=record.sql,
-        state=record.state,
-        epoch=record.epoch,
-        created_at=created,
-        cut=_cut(record),
-        schema=tuple((out.name, str(out.type)) for out in record.query.outputs),
-        windows=record.windows,
-        answer_rows=record.answer_rows,
-        late_rows=record.late_rows,
-        failures=record.failures,
-        fired_to=moment(record.fired_to),
-        group=record.group or ", ".join(dict.fromkeys(leg.group for leg in record.legs)),
-        reason=record.reason,
-        incomplete=incomplete,
-    )
-
-
-def _cut(record: QueryRecord) -> dict[str, int]:
-    """The first micro-batch that a query sees of each of its streams."""
-    if not record.legs:
-        return {record.stream: record.first_batch}
-    return {leg.stream: leg.first_batch for leg in record.legs}
-
-
-class Query:
-    """A handle on one query; ``cut`` is the first micro-batch it sees, by stream."""
-
-    def __init__(
-        self, engine: Engine, id: str, owner: str, epoch: int, cut: dict[str, int], query: LogicalQuery | JoinQuery
-    ) -> None:
-        self._engine = engine
-        self.id = id
-        self.owner = owner
-        self.sql = query.sql
-        self.epoch = epoch
-        self.cut = cut
-        self.schema: pa.Schema = schema_of(query)
-
-    def status(self) -> QueryStatus:
-        metastore = self._engine._core.metastore
-        return _query_status(metastore.query(self.id), metastore.incomplete().get(self.id, 0))
-
-    def read(
-        self, cursor: str | None = None, limit: int = PAGE_ANSWERS, wait: float = 0.0, rows: int | None = None
-    ) -> AnswerPage:
-        """A page of answers after a cursor; waits up to ``wait`` seconds for the first."""
-        return self._engine.read_answers(self.id, cursor, limit, wait, rows)
-
-    def answers(self, cursor: str | None = None, timeout: float | None = None) -> Iterator[Answer]:
-        """Answers as they come, until the query is deleted and read to its end, or none comes for ``timeout``
-        seconds."""
-        while True:
-            page = self.read(cursor, wait=LOOK_INTERVAL if timeout is None else timeout)
-            yield from page.answers
-            cursor = page.cursor
-            if page.finished or (timeout is not None and not page.answers):
-                return
-
-    def delete(self) -> QueryStatus:
-        return self._engine.delete_query(self.id)
-
-    def explain(self) -> Explanation:
-        return self._engine.explain(self.id)
-
-    def __repr__(self) -> str:
-        return f"Query({self.id!r}, epoch={self.epoch}, sql={self.sql!r})"

@@ -9,7 +9,6 @@ the fire goes on without it.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -93,7 +92,7 @@ class Repair:
 
     def _check_home(self) -> None:
         """A home whose file system is away has lost nothing."""
-        if not os.path.isdir(self._home.path(GROUPS)):
+        if not self._home.there:
             hint = "mount it; everything goes on by itself"
             raise EngineError("DISK_ERROR", f"the home {self._home.root} is not there", hint=hint)
 
@@ -190,8 +189,9 @@ class Repair:
                 made += self._again(pipeline, recipes[batch], recipes[batch].versions)
                 if self._exchanged(path, stored, made):
                     return
-                _check_writer(recipes[batch])
                 stored = self._own_buckets(pipeline, batch)
+                if not _same_bytes(made, stored):
+                    _check_writer(recipes[batch])
                 chosen = _same_buckets(made, stored)
             else:
                 versions = [self._registry.path(b.group, b.version) for b in (s.bucket for s in bad)]
@@ -302,6 +302,14 @@ class Repair:
 
 def _why(path: str, reasons: Mapping[int, str], one: Stored, error: NotRebuilt) -> str:
     return f"{path} {reasons[one.bucket.offset]}, and {error}"
+
+
+def _same_bytes(made: Sequence[BucketFile], stored: Iterable[Stored]) -> bool:
+    """Whether every bucket is there as it was, at whatever place: a group version that the batch was made with may be
+    forgotten, and its buckets, which nobody needs, are no longer between the others."""
+    wanted = Counter((_key(s.bucket), s.bucket.length, s.bucket.checksum) for s in stored)
+    found = Counter((_key(b), b.length, b.checksum) for file in made for b in file.buckets)
+    return wanted <= found and all(checksum is not None for _, _, checksum in wanted)
 
 
 def _check_writer(recipe: Recipe) -> None:

@@ -32,6 +32,8 @@ BUCKETS, ANSWERS, GROUPS, DEAD = "buckets", "answers", "groups", "dead"
 METASTORE = "metastore.db"
 # In a home that a backup or restore is still making, the metastore has this name.
 DRAFT = f"{METASTORE}.draft"
+# Folders whose names this process knows to be on disk.
+_durable_folders: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,9 @@ class Home:
         relative = f"{folder}/{stem}-{uuid.uuid4().hex[:12]}{check}.{suffix}"
         path = self.path(relative)
         kind = _kind(relative)
+        if not self.there:
+            # Else folders and file would be made on another disk, at the place where the home is to be mounted.
+            raise OSError(errno.EIO, "the home is not there", self.root)
         with _no_remains(path):
             self._make_folder(folder)
             with open(path, "xb") as file:
@@ -127,15 +132,24 @@ class Home:
         crash_point(f"{_kind(folder)}.named", folder)
 
     def _make_folder(self, folder: str) -> None:
-        """Make a folder whose own name is durable as well: without it, the files in it would be lost with it."""
+        """Make a folder whose own name is durable as well: without it, the files in it would be lost with it. One that
+        is there may be from a process that died before it had synced it."""
         path = os.path.abspath(self.path(folder))
-        holders = []
-        while not os.path.isdir(path):
+        if path in _durable_folders and os.path.isdir(path):
+            return
+        holders: list[str] = []
+        while not os.path.isdir(path) or not holders:
             path = os.path.dirname(path)
             holders.append(path)
         os.makedirs(self.path(folder), exist_ok=True)
         for holder in holders if self.durable else ():
             sync_path(holder)
+        _durable_folders.add(os.path.abspath(self.path(folder)))
+
+    @property
+    def there(self) -> bool:
+        """Whether it is, for this process: its file system may be away."""
+        return os.path.isdir(self.path(GROUPS))
 
     def read(self, relative: str) -> pa.Buffer:
         """A file's bytes, mapped into memory."""

@@ -59,9 +59,11 @@ class Spark:
         self._liveness = Liveness(self.session)
         # Marks the jobs of this engine, which may share its session with others.
         self._tag = f"millstream-{uuid.uuid4().hex}"
+        self._tagging = threading.local()
 
     def ingest(self, task: IngestTask, splits: Sequence[list[Split]]) -> BatchResult:
-        return jobs.ingest_splits(self.session, task, splits)
+        with self.tagged():
+            return jobs.ingest_splits(self.session, task, splits)
 
     def fire(self, tasks: Sequence[FireTask | JoinTask]) -> tuple[list[FireResult], dict[str, float]]:
         with self.tagged():
@@ -74,12 +76,17 @@ class Spark:
 
     @contextlib.contextmanager
     def tagged(self) -> Iterator[None]:
-        """Jobs that this thread starts now are those that ``cancel_jobs`` ends."""
+        """Jobs that this thread starts now are those that ``cancel_jobs`` ends; may be entered again inside."""
         context = self.session.sparkContext
+        if getattr(self._tagging, "inside", False):
+            yield
+            return
         context.addJobTag(self._tag)
+        self._tagging.inside = True
         try:
             yield
         finally:
+            self._tagging.inside = False
             with contextlib.suppress(*NO_ANSWER):
                 context.removeJobTag(self._tag)
 
