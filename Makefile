@@ -9,8 +9,6 @@ N ?= 200
 # How long `make chaos` goes on; SEED repeats the runs of one seed.
 MINUTES ?= 30
 SEED ?=
-# Processes that `make test` shares its files out to; each has a Spark of its own.
-WORKERS ?= 2
 # Options handed to `millstream demo`, for example ARGS="--queries 500 --rate 1000000".
 ARGS ?=
 
@@ -31,7 +29,7 @@ demo: $(STAMP)  ## a gaming stream with two hundred queries, live in the termina
 	@$(BIN)/millstream demo $(ARGS)
 
 test: $(STAMP)  ## all tests, the random oracle and the doctests included
-	$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -q
 
 check: $(STAMP)  ## format, lint, types and layers, as CI does
 	$(BIN)/ruff format --check src tests

@@ -40,17 +40,6 @@ SPARK_SETTINGS = {
 }
 
 
-# Fixtures that count over several files what their tests have done.
-COUNTING = {"chaos", "chaos_on_postgres"}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the tests, those of a file stay together, and so do those that count together."""
-    for item in items:
-        counting = COUNTING & set(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group("chaos" if counting else item.nodeid.partition("::")[0]))
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session that all tests share; it stops with the run."""

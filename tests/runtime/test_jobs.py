@@ -17,8 +17,9 @@ from millstream.runtime import entering, jobs
 
 def test_workers_give_way_to_the_driver_and_nobody_else_does(spark: SparkSession) -> None:
     mine = os.nice(0)
-    found = jobs._run(spark, lambda _: (entering.enter(), os.nice(0)), [1, 2], jobs.INGEST_POOL)
-    assert {priority for _, priority in found} == {min(19, mine + entering.GIVE_WAY)}
+    for pool, way in {entering.INGEST_POOL: 5, entering.ASIDE_POOL: 15}.items():
+        found = jobs._run(spark, lambda _: (entering.enter(), os.nice(0)), [1, 2], pool)
+        assert {priority for _, priority in found} == {min(19, mine + way)}
     entering.enter()
     assert os.nice(0) == mine
 
@@ -39,7 +40,7 @@ def test_workers_collect_what_a_task_left_and_everything_now_and_then(spark: Spa
         return frozen, kept
 
     often = entering.WHOLE_COLLECTION - 1
-    (frozen, kept), *_ = jobs._run(spark, work, [1], jobs.INGEST_POOL)
+    (frozen, kept), *_ = jobs._run(spark, work, [1], entering.INGEST_POOL)
     assert frozen == [True] * often + [False, True], "modules are not looked at, but for once"
     assert kept == [True] * often + [False, False], "what a task dropped in a circle goes then"
     before = gc.get_freeze_count()

@@ -12,8 +12,13 @@ from itertools import count
 # Spark keeps a pool of Python workers for each set of environment variables; this one names ours. It is not set where
 # tests run a task in a process of theirs, which stays as it is.
 POOL_VARIABLE = "MILLSTREAM_POOL"
-# A third of the processor's time beside a process that does not give way; all of it where nobody else wants it.
-GIVE_WAY = 5
+# Fires have a pool of Python workers of their own, so that the matrices a worker keeps are there when the next fire
+# comes, and are not made again in the workers of ingest; so have those that run aside, since workers of a pool take
+# turns.
+INGEST_POOL, FIRE_POOL, ASIDE_POOL = "ingest", "fire", "aside"
+# A third of the processor's time beside a process that does not give way, and a tenth of that for heavy fires, which
+# nobody else waits for; all of it where nobody else wants it.
+GIVE_WAY = {INGEST_POOL: 5, FIRE_POOL: 5, ASIDE_POOL: 15}
 # Linux's name for the signal that a process gets when the one that forked it ends.
 _PDEATHSIG = 1
 # Of so many collections of a worker one looks at everything.
@@ -34,7 +39,7 @@ def enter() -> None:
 def _give_way() -> None:
     """Workers let the driver and the JVM go first: on a machine that data keep busy, creates and deletes are answered
     by these."""
-    os.nice(GIVE_WAY)
+    os.nice(GIVE_WAY[os.environ[POOL_VARIABLE]])
 
 
 @lru_cache(maxsize=1)

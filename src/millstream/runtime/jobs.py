@@ -17,7 +17,7 @@ from pyspark.sql.types import BooleanType, DateType, NumericType, TimestampNTZTy
 
 from millstream.errors import SourceError
 from millstream.model.plan import BatchResult, FireResult
-from millstream.runtime.entering import POOL_VARIABLE, enter
+from millstream.runtime.entering import ASIDE_POOL, FIRE_POOL, INGEST_POOL, POOL_VARIABLE, enter
 from millstream.runtime.fire import FireTask, run_fire
 from millstream.runtime.join_fire import JoinTask, run_join_fire
 from millstream.runtime.worker import IngestTask, merged, needed_columns, run_ingest
@@ -26,10 +26,6 @@ from millstream.sources.splits import Split, read_split
 
 EMPTY = BatchResult(0, 0, None, 0, 0)
 
-# Fires have a pool of Python workers of their own, so that the matrices a worker keeps are there when the next fire
-# comes, and are not made again in the workers of ingest; so have those that run aside, since workers of a pool take
-# turns.
-INGEST_POOL, FIRE_POOL, ASIDE_POOL = "ingest", "fire", "aside"
 _environment = threading.Lock()
 
 # The value that turns Spark's limit of bytes off, and rows of a batch: many where they are small, few where one may be
