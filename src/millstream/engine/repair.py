@@ -307,9 +307,9 @@ def _why(path: str, reasons: Mapping[int, str], one: Stored, error: NotRebuilt) 
 def _same_bytes(made: Sequence[BucketFile], stored: Iterable[Stored]) -> bool:
     """Whether every bucket is there as it was, at whatever place: a group version that the batch was made with may be
     forgotten, and its buckets, which nobody needs, are no longer between the others."""
-    wanted = Counter((_key(s.bucket), s.bucket.length, s.bucket.checksum) for s in stored)
-    found = Counter((_key(b), b.length, b.checksum) for file in made for b in file.buckets)
-    return wanted <= found and all(checksum is not None for _, _, checksum in wanted)
+    wanted = Counter(replace(s.bucket, offset=0) for s in stored)
+    found = Counter(replace(bucket, offset=0) for file in made for bucket in file.buckets)
+    return wanted <= found and all(bucket.checksum is not None for bucket in wanted)
 
 
 def _check_writer(recipe: Recipe) -> None:
