@@ -60,11 +60,13 @@ SUMS = _version("g3", (USER,), (_member(4, 0, ()), _member(5, 9, ())))
 
 
 def _task(home: Path, versions: tuple[GroupVersion, ...], watermark: int | None = None) -> IngestTask:
+    place = Home(str(home), durable=False)
+    place.create()
     paths = []
     for version in versions:
         (home / f"{version.group}.json").write_text(codec.dumps(version), encoding="utf-8")
         paths.append(f"{version.group}.json")
-    return IngestTask(Home(str(home), durable=False), STREAM, 7, watermark, 0, tuple(paths))
+    return IngestTask(place, STREAM, 7, watermark, 0, tuple(paths))
 
 
 def _rows(seed: int, count: int) -> list[dict[str, Any]]:
