@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # No deadline: the machines that run this share their cores, and timing never decides a test.
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("dev"), max_examples=200, print_blob=True)
+settings.register_profile("ci", settings.get_profile("dev"), max_examples=100, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 SPARK_SETTINGS = {

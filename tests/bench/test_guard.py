@@ -9,7 +9,7 @@ from rich.console import Console
 
 from millstream.bench.guard import Options, main, targets
 
-GOOD = {"millstream 1": 4e6, "millstream 20": 3e6, "plain 1": 3e6, "plain 20": 2e5}
+GOOD = {"millstream 1": 4e6, "millstream 10": 3e6, "plain 1": 3e6, "plain 10": 4e5}
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ GOOD = {"millstream 1": 4e6, "millstream 20": 3e6, "plain 1": 3e6, "plain 20": 2
     [
         ({}, []),
         ({"millstream 1": 1.4e6}, ["1 query: rows/s against plain Spark"]),
-        ({"millstream 20": 5e5}, ["20 queries: rows/s against plain Spark", "20 queries: rows/s against our own at 1"]),
+        ({"millstream 10": 5e5}, ["10 queries: rows/s against plain Spark", "10 queries: rows/s against our own at 1"]),
     ],
 )
 def test_a_ratio_that_is_too_small_is_named(changed: dict[str, float], missed: list[str]) -> None:

@@ -44,30 +44,12 @@ def test_a_process_that_dies_is_told_from_one_that_answers(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_tiny_run_from_end_to_end(tmp_path: Path) -> None:
-    sizes = Sizes(
-        rows=400_000,
-        density=50_000,
-        queries=(1, 2),
-        plain_queries=(1,),
-        stores=("rocksdb",),
-        repeats=1,
-        own_processes=False,
-        levels=(0, 2),
-        samples=3,
-        storm_rate=10,
-        storm_seconds=1.0,
-    )
+    """Throughput of both systems is run by the guard, with the same cells in the same processes."""
+    sizes = Sizes(rows=160_000, levels=(0, 2), samples=3, storm_rate=10, storm_seconds=1.0)
     screen = Console(file=io.StringIO(), width=100)
-    # The sparse part is the dense one with other files, and would only start one more Spark.
-    result = main(Options(out=tmp_path, sizes=sizes, parts=("plain", "dense", "deploy")), screen)
+    result = main(Options(out=tmp_path, sizes=sizes, parts=("deploy",)), screen)
     text = screen.file.getvalue()  # type: ignore[attr-defined]
     assert result["failures"] == [], text
-    # Both systems gave the first query the same answers.
-    assert result["answers_agree"] is True, text
-    assert result["dense"]["1"]["runs"][0]["first_query"]["rows"] > 0
-    assert set(result["dense"]) == {"1", "2"}
-    assert set(result["plain"]) == {"1"}
-    assert all(result["dense"][number]["input_rate"] > 0 for number in ("1", "2"))
     assert len(result["deployment"]["levels"][1]["sealed"]["values"]) == 3
     assert result["deployment"]["storm"]["refused"] == 0
     assert json.loads(Path(result["file"]).read_text(encoding="utf-8"))["targets"]

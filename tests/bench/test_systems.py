@@ -82,7 +82,7 @@ def test_a_run_sees_rows_answers_and_requests(system: RemoteSystem, tmp_path: Pa
     assert result.phases
     assert result.system["version"]
     # The process stays for the next run, which begins afresh.
-    again = run_small(system, tmp_path, folder="again")
+    again = run_small(system, tmp_path, folder="again", seconds=4.0)
     assert (again.errors, again.deployments) == ((), ())
     assert again.queue[0].taken <= again.queue[0].written
 
@@ -90,7 +90,7 @@ def test_a_run_sees_rows_answers_and_requests(system: RemoteSystem, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("system", [SPARK_MERGED], indirect=True)
 def test_merged_by_hand_nothing_can_be_created(system: RemoteSystem, tmp_path: Path) -> None:
-    result = run_small(system, tmp_path, Request(3.0, create=(query(2),)))
+    result = run_small(system, tmp_path, Request(2.0, create=(query(2),)), seconds=4.0)
     assert "merged by hand cannot be created at run time" in result.errors[0]
     assert not result.verdict.sustained
     assert "cannot be created" in result.verdict.reason

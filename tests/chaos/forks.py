@@ -1,4 +1,4 @@
-"""A fork server: it has imported everything, so that a child begins in milliseconds. Imports alone take two seconds.
+"""Fork servers: they have imported everything, so that a child begins in milliseconds. Imports alone take two seconds.
 
 Run as a module it reads requests, a JSON line each, and answers with how the child ended.
 """
@@ -12,43 +12,60 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class ForkServer:
-    """Starts children of ``tests.chaos.child`` and waits for them."""
+class ForkServers:
+    """Start children of ``tests.chaos.child`` and wait for them: one for each thread that asks, as many as there are
+    servers at the same time."""
 
-    def __enter__(self) -> ForkServer:
-        # A process that is forked must have no other threads.
-        single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.forks"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, **single, "PYTHONPATH": paths},
-        )
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __enter__(self) -> ForkServers:
+        self._servers = [_start() for _ in range(self.number)]
+        self._free: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
+        for server in self._servers:
+            self._free.put(server)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        for server in self._servers:
+            assert server.stdin is not None
+            server.stdin.close()
+            server.wait()
 
     def run(self, folder: Path, **options: Any) -> int:
         """Run a child to its end, or kill it after ``kill_after`` seconds; gives its exit code, -9 if it was killed."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"folder": str(folder), **options}) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+        server = self._free.get()
+        try:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.write(json.dumps({"folder": str(folder), **options}) + "\n")
+            server.stdin.flush()
+            return int(server.stdout.readline())
+        finally:
+            self._free.put(server)
+
+
+def _start() -> subprocess.Popen[str]:
+    # A process that is forked must have no other threads.
+    single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.chaos.forks"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **single, "PYTHONPATH": paths},
+    )
 
 
 def serve() -> None:

@@ -12,7 +12,10 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from millstream.catalog import tables
@@ -20,8 +23,8 @@ from millstream.catalog.database import writer
 from millstream.runtime.session import build_session
 from tests.chaos import power_loss
 from tests.chaos.compiled import compile_queries
-from tests.chaos.forks import ForkServer
-from tests.chaos.runs import DONE, KILLED, Run, check, prepare, undisturbed
+from tests.chaos.forks import ForkServers
+from tests.chaos.runs import AT_ONCE, DONE, KILLED, Run, check, prepare, together, undisturbed
 from tests.chaos.schedule import at_random
 
 # Runs of each workload beside the undisturbed one.
@@ -48,11 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
     end = time.monotonic() + chosen.minutes * 60
     total = Total()
     folder = Path(tempfile.mkdtemp(prefix="millstream-chaos-"))
-    with ForkServer() as server:
+    with ForkServers(AT_ONCE) as servers:
         while True:
             seed = secrets.randbelow(10**9) if chosen.seed is None else chosen.seed
             mine = folder / str(seed)
-            if not one_seed(server, mine, queries, seed, chosen.metastore, total):
+            if not one_seed(servers, mine, queries, seed, chosen.metastore, total):
                 return 1
             shutil.rmtree(mine)
             left = end - time.monotonic()
@@ -66,41 +69,57 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def one_seed(
-    server: ForkServer, folder: Path, queries: dict[str, str], seed: int, url: str | None, total: Total
+    servers: ForkServers, folder: Path, queries: dict[str, str], seed: int, url: str | None, total: Total
 ) -> bool:
-    """All runs of a seed; False at the first that differs from the undisturbed one."""
+    """All runs of a seed; False if one of them differs from the undisturbed one."""
     chance = random.Random(seed)
     rounds, rows = chance.randrange(10, 20), chance.randrange(10, 80)
     print(f"seed {seed}: {rounds} rounds of up to {rows} rows", flush=True)
     total.seeds += 1
-    run: Run | None = None
     try:
         prepared = prepare(folder / "input", queries, seed, rounds=rounds, rows=rows)
         started = time.monotonic()
-        run = _new_run(server, folder / "undisturbed", prepared, url)
+        run = _new_run(servers, folder / "undisturbed", prepared, url)
         expected = undisturbed(run)
         seconds, passes = time.monotonic() - started, len(run.passes()[0])
-        for number in range(RUNS):
-            run = _new_run(server, folder / f"run-{number}", prepared, url)
-            robbed = disturb(run, chance, passes, seconds)
-            check(run.report(), expected)
-            total.runs += 1
-            total.deaths += len(run.deaths)
+        # What one of them draws must not depend on which is faster.
+        chances = [random.Random(chance.randrange(10**9)) for _ in range(RUNS)]
+
+        def disturbed(number: int) -> Run:
+            run = _new_run(servers, folder / f"run-{number}", prepared, url)
+            with _told(run):
+                robbed = disturb(run, chances[number], passes, seconds)
+                check(run.report(), expected)
             print(f"  {'robbed' if robbed else 'killed'}: {', '.join(run.deaths) or 'too late'}", flush=True)
             shutil.rmtree(run.folder)
+            return run
+
+        jobs = [partial(disturbed, number) for number in range(RUNS)]
+        # There is one database, for one run at a time.
+        runs = together(jobs) if url is None else [job() for job in jobs]
+        total.runs += len(runs)
+        total.deaths += sum(len(run.deaths) for run in runs)
     except (AssertionError, OSError) as error:
-        where = f"after {', '.join(run.deaths) or 'no death'}, in {run.folder}" if run else f"in {folder}"
-        print(f"WRONG {where}\n{error}\nrepeat with: make chaos SEED={seed}", file=sys.stderr)
+        print(f"WRONG in {folder}\n{error}\nrepeat with: make chaos SEED={seed}", file=sys.stderr)
         return False
     return True
 
 
-def _new_run(server: ForkServer, folder: Path, prepared: Path, url: str | None) -> Run:
+@contextmanager
+def _told(run: Run) -> Iterator[None]:
+    """Say which run it was that failed."""
+    try:
+        yield
+    except (AssertionError, OSError) as error:
+        raise AssertionError(f"after {', '.join(run.deaths) or 'no death'}, in {run.folder}: {error}") from error
+
+
+def _new_run(servers: ForkServers, folder: Path, prepared: Path, url: str | None) -> Run:
     if url is not None:
         engine = writer(url)
         tables.metadata.drop_all(engine)
         engine.dispose()
-    return Run(server, folder, prepared, url)
+    return Run(servers, folder, prepared, url)
 
 
 def disturb(run: Run, chance: random.Random, passes: int, seconds: float) -> bool:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.chaos import workload
-from tests.chaos.forks import ForkServer
+from tests.chaos.forks import ForkServers
 
 DONE, STOPPED, KILLED = 0, 3, -9
+# Runs at the same time: one waits for the disk or for its reader while another computes.
+AT_ONCE = 2
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,10 @@ class Kill:
 class Run:
     """One home and its processes. ``url`` names the metastore where it is not inside the home."""
 
-    def __init__(self, server: ForkServer, folder: Path, prepared: Path, url: str | None = None) -> None:
+    def __init__(self, servers: ForkServers, folder: Path, prepared: Path, url: str | None = None) -> None:
         self.folder = folder
         self.deaths: list[str] = []
-        self._server = server
+        self._servers = servers
         self._options = {} if url is None else {"url": url}
         folder.mkdir(parents=True)
         for file in prepared.iterdir():
@@ -43,7 +46,7 @@ class Run:
         """One process, from its start to its end; gives its exit code."""
         kill = kill or Kill()
         chosen = {**self._options, **kill.options, **options, "crash_at": kill.at, "kill_after": kill.after}
-        code = self._server.run(self.folder, **chosen)
+        code = self._servers.run(self.folder, **chosen)
         if code == KILLED:
             self.deaths.append(str(kill))
         elif code not in (DONE, STOPPED):
@@ -94,6 +97,12 @@ class Run:
             else:
                 processes[-1].append((name, about))
         return processes
+
+
+def together(jobs: Iterable[Callable[[], Run]]) -> list[Run]:
+    """Several runs, some at a time; the first that fails is told when all have ended."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return [done.result() for done in [pool.submit(job) for job in jobs]]
 
 
 def prepare(folder: Path, queries: dict[str, str], seed: int, **sizes: int) -> Path:

@@ -14,7 +14,7 @@ import pytest
 from millstream.crashpoints import POINTS
 from millstream.runtime import home
 from tests.chaos.conftest import Chaos
-from tests.chaos.runs import Kill, check
+from tests.chaos.runs import Kill
 from tests.chaos.schedule import AFTER_A_CRASH, ELSEWHERE, at_random, every_point
 from tests.chaos.workload import POISON
 
@@ -51,30 +51,18 @@ def test_the_workload_has_what_could_go_wrong(chaos: Chaos) -> None:
     assert any(len(report["kept"][query]) < len(report["answers"][query]) for query in report["kept"]), "old answers go"
 
 
-@pytest.mark.parametrize("number", range(RUNS))
-def test_killed_at_every_crash_point(chaos: Chaos, number: int) -> None:
-    reference = chaos.reference(SEED)
-    run = chaos.run(reference.prepared)
-    run.finish(every_point(reference.names, SEED, EACH, RUNS)[number])
-    check(run.report(), reference.report)
-    chaos.count(run)
+def test_killed_at_every_crash_point(chaos: Chaos) -> None:
+    chaos.kill(SEED, every_point(chaos.reference(SEED).names, SEED, EACH, RUNS))
 
 
-@pytest.mark.parametrize("number", range(RANDOM_RUNS))
 @pytest.mark.parametrize("seed", OTHER_SEEDS)
-def test_killed_at_random(chaos: Chaos, seed: int, number: int) -> None:
+def test_killed_at_random(chaos: Chaos, seed: int) -> None:
     reference = chaos.reference(seed)
-    run = chaos.run(reference.prepared)
-    run.finish(at_random(len(reference.names), reference.seconds, 100 * seed + number, RANDOM_DEATHS))
-    check(run.report(), reference.report)
-    chaos.count(run)
+    passes, seconds = len(reference.names), reference.seconds
+    chaos.kill(seed, [at_random(passes, seconds, 100 * seed + n, RANDOM_DEATHS) for n in range(RANDOM_RUNS)])
 
 
 def test_killed_at_every_start(chaos: Chaos) -> None:
     """Ten processes in a row that die before they have done anything new."""
-    reference = chaos.reference(SEED)
-    run = chaos.run(reference.prepared)
-    late = run.finish([Kill("commit_fire.after-commit:9"), *[Kill("sweep.found"), Kill("endpoint.written")] * 5])
-    assert not late
-    check(run.report(), reference.report)
-    chaos.count(run)
+    starts = [Kill("sweep.found"), Kill("endpoint.written")] * 5
+    assert chaos.kill(SEED, [[Kill("commit_fire.after-commit:9"), *starts]]) == []

@@ -8,22 +8,35 @@ from __future__ import annotations
 
 import json
 import random
-
-import pytest
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
 
 from millstream.crashpoints import FILES
 from tests.chaos import power_loss
 from tests.chaos.conftest import Chaos
-from tests.chaos.runs import KILLED, STOPPED, Kill, Run, by_unit, check
+from tests.chaos.runs import KILLED, STOPPED, Kill, Run, by_unit, check, together
 from tests.chaos.schedule import at_random
 
 SEED = 1
 # Places where much is not synced.
 TORN = ("created", "written", "synced", "named")
+LATE = ("ingest.done:9", "plan_batch.after-commit:9")
+T = TypeVar("T")
 
 
-@pytest.mark.parametrize("folder", [*FILES])
-def test_files_that_were_not_synced_are_lost(chaos: Chaos, folder: str) -> None:
+def each(chaos: Chaos, lose: Callable[[Chaos, T], Run], losses: Iterable[T]) -> None:
+    """A run for each loss."""
+    # The undisturbed run comes first.
+    chaos.reference(SEED)
+    chaos.count(together(partial(lose, chaos, loss) for loss in losses))
+
+
+def test_files_that_were_not_synced_are_lost(chaos: Chaos) -> None:
+    each(chaos, _lose_unsynced, FILES)
+
+
+def _lose_unsynced(chaos: Chaos, folder: str) -> Run:
     reference = chaos.reference(SEED)
     run = chaos.run(reference.prepared)
     chance = random.Random(folder)
@@ -37,11 +50,14 @@ def test_files_that_were_not_synced_are_lost(chaos: Chaos, folder: str) -> None:
     # A file that was named and not synced would be made again, and the answers would be the same all the same.
     repairs = [name for passes in run.passes() for name, _ in passes if name == "repair.ingested"]
     assert len(repairs) == reference.names.count("repair.ingested")
-    chaos.count(run)
+    return run
 
 
-@pytest.mark.parametrize("folder", ["buckets", "answers", "groups"])
-def test_removed_files_are_back(chaos: Chaos, folder: str) -> None:
+def test_removed_files_are_back(chaos: Chaos) -> None:
+    each(chaos, _bring_back, ["buckets", "answers", "groups"])
+
+
+def _bring_back(chaos: Chaos, folder: str) -> Run:
     reference = chaos.reference(SEED)
     run = chaos.run(reference.prepared)
     for passes in (2, 1):
@@ -49,11 +65,14 @@ def test_removed_files_are_back(chaos: Chaos, folder: str) -> None:
         assert power_loss.lose_files(run, random.Random(passes)) > 0
     run.finish()
     check(run.report(), reference.report)
-    chaos.count(run)
+    return run
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_power_is_lost_at_random(chaos: Chaos, seed: int) -> None:
+def test_power_is_lost_at_random(chaos: Chaos) -> None:
+    each(chaos, _lose_at_random, range(3))
+
+
+def _lose_at_random(chaos: Chaos, seed: int) -> Run:
     reference = chaos.reference(SEED)
     run = chaos.run(reference.prepared)
     chance = random.Random(seed)
@@ -63,13 +82,16 @@ def test_power_is_lost_at_random(chaos: Chaos, seed: int) -> None:
             power_loss.lose_checkpoint(run, chance)
     run.finish()
     check(run.report(), reference.report)
-    chaos.count(run)
+    return run
 
 
-@pytest.mark.parametrize(("commits", "batches"), [(1, 0), (0, 1), (2, 3)])
-@pytest.mark.parametrize("at", ["ingest.done:9", "plan_batch.after-commit:9"])
-def test_the_checkpoint_is_older_than_the_metastore(chaos: Chaos, at: str, commits: int, batches: int) -> None:
+def test_the_checkpoint_is_older_than_the_metastore(chaos: Chaos) -> None:
     """Spark plans the same batches again: those that are committed return at once, the others run with their plan."""
+    each(chaos, _lose_newest, [(at, commits, batches) for at in LATE for commits, batches in ((1, 0), (0, 1), (2, 3))])
+
+
+def _lose_newest(chaos: Chaos, lost: tuple[str, int, int]) -> Run:
+    at, commits, batches = lost
     reference = chaos.reference(SEED)
     run = chaos.run(reference.prepared)
     assert run.start(Kill(at)) == KILLED
@@ -78,38 +100,29 @@ def test_the_checkpoint_is_older_than_the_metastore(chaos: Chaos, at: str, commi
         power_loss.lose_batches(run, stream, batches)
     run.finish()
     check(run.report(), reference.report)
-    chaos.count(run)
+    return run
 
 
-@pytest.mark.parametrize("at", ["ingest.done:9", "plan_batch.after-commit:9"])
-def test_spark_plans_another_batch_under_a_known_number(chaos: Chaos, at: str) -> None:
-    """The stream stops with the error for it, and nothing is wrong; with its checkpoint back, it goes on."""
+def test_spark_plans_another_batch_under_a_known_number(chaos: Chaos) -> None:
+    """The stream stops with the error for it, and nothing is wrong; with its checkpoint back, it goes on. Also where
+    the whole checkpoint is lost."""
+    each(chaos, _plan_another, [*((at, 1) for at in LATE), ("ingest.done:9", 100)])
+
+
+def _plan_another(chaos: Chaos, lost: tuple[str, int]) -> Run:
+    at, batches = lost
     reference = chaos.reference(SEED)
     run = chaos.run(reference.prepared)
     assert run.start(Kill(at)) == KILLED
     copy = power_loss.keep_checkpoint(run, "purchases")
-    power_loss.lose_batches(run, "purchases", 1)
+    power_loss.lose_batches(run, "purchases", batches)
     assert run.start(replan=True) == STOPPED
     assert run.error()["code"] == "REPLAY_MISMATCH"
     expect_no_other_answers(run, reference.report)
     power_loss.put_back(run, "purchases", copy)
     run.finish()
     check(run.report(), reference.report)
-    chaos.count(run)
-
-
-def test_the_whole_checkpoint_is_lost(chaos: Chaos) -> None:
-    reference = chaos.reference(SEED)
-    run = chaos.run(reference.prepared)
-    assert run.start(Kill("ingest.done:9")) == KILLED
-    copy = power_loss.keep_checkpoint(run, "purchases")
-    power_loss.lose_batches(run, "purchases", 100)
-    assert run.start(replan=True) == STOPPED
-    assert run.error()["code"] == "REPLAY_MISMATCH"
-    power_loss.put_back(run, "purchases", copy)
-    run.finish()
-    check(run.report(), reference.report)
-    chaos.count(run)
+    return run
 
 
 def test_the_metastore_is_older_than_the_checkpoint(chaos: Chaos) -> None:
@@ -133,6 +146,6 @@ def expect_no_other_answers(run: Run, expected: dict[str, dict[str, list[object]
         file = run.folder / "client" / f"{query}.pages"
         pages = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         whole = by_unit(answers)
-        for window, partial, batch, _, _, rows in (answer for page in pages for answer in page[2]):
-            assert whole[f"{window} {batch}"][0] == partial
+        for window, marks, batch, _, _, rows in (answer for page in pages for answer in page[2]):
+            assert whole[f"{window} {batch}"][0] == marks
             assert all(row in whole[f"{window} {batch}"][1] for row in rows)

@@ -6,11 +6,6 @@ Both streams have one row for each tenth of a second: purchases count by 3 gem p
 from __future__ import annotations
 
 import itertools
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -375,60 +370,3 @@ def test_wrong_joins_are_refused_with_place_and_form(
     assert (error.code, sql[error.position.start : error.position.stop]) == (code, underlined)
     assert hint in (error.hint or "")
     assert wrong.queries() == []
-
-
-# An engine in a process of its own: it takes a file at a time of each stream and says what it has done, until it is
-# killed.
-CHILD = """
-import sys, time
-from millstream import Engine, ParquetFiles
-home, folder, schemas, texts = sys.argv[1], sys.argv[2], sys.argv[3:5], sys.argv[5:]
-engine = Engine(home=home)
-if not engine.streams():
-    for name, schema in zip(("purchases", "ads"), schemas):
-        files = ParquetFiles(f"{folder}/{name}", schema=schema, max_files_per_batch=1)
-        engine.create_stream(name, files, time="time")
-    for id, sql in zip(("rows", "totals"), texts):
-        engine.create_query(sql, id=id)
-while True:
-    print(min(stream.batches for stream in engine.streams()), flush=True)
-    time.sleep(0.05)
-"""
-
-
-def run_until(home: Path, folder: Path, batches: int) -> None:
-    """Start an engine and kill it, whatever it does then, once both streams have committed so many batches."""
-    command = [sys.executable, "-c", CHILD, str(home), str(folder), SCHEMA, ADS_SCHEMA, ROWS, TOTALS]
-    child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
-    assert child.stdout is not None
-    try:
-        for line in child.stdout:
-            if int(line) >= batches:
-                break
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-
-
-@pytest.mark.slow
-def test_killed_twice_joins_give_the_answers_of_an_undisturbed_run(
-    spark: SparkSession, home: Path, tmp_path: Path, plain: Callable[..., Any]
-) -> None:
-    for number in range(10):
-        drop_file(tmp_path / "purchases", f"f{number:02d}", purchases(number * 25, 25))
-        drop_file(tmp_path / "ads", f"f{number:02d}", ads(number * 25, 25))
-        time.sleep(0.01)  # Spark takes files in the order of their times
-    for batches in (2, 5):
-        run_until(home, tmp_path, batches)
-    with Engine(home=home, spark=spark) as engine:
-        engine.await_idle()
-        for id, sql in (("rows", ROWS), ("totals", TOTALS)):
-            cut = engine.query(id).cut
-            seen = (range(cut[name] * 25, 250) for name in ("purchases", "ads"))
-            page = engine.read_answers(id, limit=10_000)
-            assert sorted_rows(pa.concat_tables([a.table for a in page.answers])) == plain(sql, *seen, closed=24.0)
-        assert [stream.rows for stream in engine.streams()] == [250, 250]
-        named = engine._core.metastore.referenced_files()
-        assert set(engine._core.home.files()) <= named, "files of the killed jobs are swept"

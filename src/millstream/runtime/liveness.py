@@ -46,14 +46,20 @@ class Liveness:
 
     def _found(self, patience: float) -> str | None:
         context: Any = self._context
-        if self._process is not None and (code := _ended(self._process, patience)) is not None:
-            return f"its process {self._process.pid} {'was killed' if code < 0 else 'has ended'} ({_how(code)})"
+        if ended := self._ended(patience):
+            return ended
         if context._jsc is None:
             return "its session was stopped"
         try:
             return "its context was stopped" if context._jsc.sc().isStopped() else None
         except NO_ANSWER as error:
-            return f"it does not answer ({type(error).__name__})"
+            return self._ended(LAST_BREATH) or f"it does not answer ({type(error).__name__})"
+
+    def _ended(self, patience: float) -> str | None:
+        """How its process has ended, if it has, or does so before the patience is over."""
+        if self._process is None or (code := _code(self._process, patience)) is None:
+            return None
+        return f"its process {self._process.pid} {'was killed' if code < 0 else 'has ended'} ({_how(code)})"
 
     def forget(self) -> None:
         """Let a new session of this program start a JVM of its own, if this one is gone: PySpark would try it for
@@ -71,7 +77,7 @@ def unanswered(error: BaseException | None) -> bool:
     return isinstance(error, Py4JError | ConnectionError | EOFError) and not isinstance(error, Py4JJavaError)
 
 
-def _ended(process: subprocess.Popen[bytes], patience: float) -> int | None:
+def _code(process: subprocess.Popen[bytes], patience: float) -> int | None:
     try:
         return process.wait(patience) if patience else process.poll()
     except subprocess.TimeoutExpired:
