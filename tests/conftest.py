@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from millstream.runtime.classes import OPTIONS, use_archive
 from millstream.runtime.java import ensure_java, ensure_python
 from tests.support.postgres import OPT_OUT, Server, Unavailable, running_server
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), max_examples=100, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+# Tests start Spark dozens of times and give it little to do: code that is compiled at once, and not well, is faster.
+os.environ.setdefault(OPTIONS, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 SPARK_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -47,6 +51,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     ensure_java()
     ensure_python()
+    use_archive()
     # Spark prints the whole query context of each refused query through this logger.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     builder = SparkSession.builder.master("local[2,3]").appName("millstream-tests")

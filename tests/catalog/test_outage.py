@@ -365,12 +365,12 @@ def test_a_mistake_of_ours_is_not_waited_out(store: Metastore, url: str) -> None
         store.save_cursor("c", "1")
 
 
-@pytest.mark.slow
-def test_half_a_minute_without_the_server(remote: Metastore, line: Proxy) -> None:
-    """Streams, a user and readers, over the outage that must be survived."""
+def test_seconds_without_the_server(remote: Metastore, line: Proxy) -> None:
+    """Streams, a user and readers, all at once. The whole engine survives half a minute in
+    ``tests/engine/test_metastore_away.py``."""
     remote.seal(create("q"))
     line.cut()
-    threading.Timer(30, line.restore).start()
+    threading.Timer(5, line.restore).start()
 
     def batches() -> list[int | None]:
         with waiting(None):

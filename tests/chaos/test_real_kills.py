@@ -9,16 +9,15 @@ executor    of a cluster with a master and two workers; the engine goes on by it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chaos.cluster import cluster
 from tests.chaos.real_runs import RealRun, check, prepare
-from tests.chaos.runs import AT_ONCE, Kill
+from tests.chaos.runs import Kill
 
 SEED = 5
 LEAST_KILLS = 20
@@ -48,44 +47,26 @@ EXECUTOR_KILLS = dict.fromkeys(("2", "4", "6", "8", "9"), "executor:")
 
 @dataclass
 class Kills:
-    """The undisturbed run, and those with kills, which are under way; and the kills of all that have been looked at."""
+    """Makes runs, and counts the kills of all of them."""
 
+    folder: Path
+    prepared: Path
     expected: dict[str, Any]
-    runs: dict[str, Future[RealRun]]
     count: Counter[str] = field(default_factory=Counter)
 
     def run(self, name: str) -> RealRun:
-        """A run that has ended, with the right answers."""
-        run = self.runs[name].result()
-        check(run.report(), self.expected)
-        return run
+        return RealRun(self.folder / name, self.prepared)
 
 
 @pytest.fixture(scope="module")
-def kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kills]:
+def kills(tmp_path_factory: pytest.TempPathFactory) -> Kills:
     folder = tmp_path_factory.mktemp("real")
     prepared = prepare(folder / "prepared", SEED)
-
-    def finish(name: str, kills: Iterable[Kill] = (), **options: Any) -> RealRun:
-        run = RealRun(folder / name, prepared)
-        run.finish(kills, **options)
-        return run
-
-    def on_a_cluster(name: str, **options: Any) -> RealRun:
-        with cluster(folder / "cluster") as found:
-            return finish(name, master=found.master, hosts=found.hosts, **options)
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        undisturbed = pool.submit(finish, "undisturbed")
-        runs = {
-            "driver": pool.submit(finish, "driver", DRIVER_KILLS),
-            "worker": pool.submit(finish, "worker", disturb=WORKER_KILLS),
-            "spark": pool.submit(finish, "spark", disturb=SPARK_KILLS),
-            "executor": pool.submit(on_a_cluster, "executor", disturb=EXECUTOR_KILLS),
-        }
-        report = undisturbed.result().report()
-        check(report, report)
-        yield Kills(report, runs)
+    run = RealRun(folder / "undisturbed", prepared)
+    run.finish()
+    report = run.report()
+    check(report, report)
+    return Kills(folder, prepared, report)
 
 
 @pytest.mark.slow
@@ -102,25 +83,37 @@ def test_the_workload_has_what_could_go_wrong(kills: Kills) -> None:
 @pytest.mark.slow
 def test_the_driver_is_killed(kills: Kills) -> None:
     run = kills.run("driver")
+    run.finish(DRIVER_KILLS)
+    check(run.report(), kills.expected)
     kills.count["driver"] += len(run.deaths)
 
 
 @pytest.mark.slow
 def test_python_workers_are_killed(kills: Kills) -> None:
-    killed = kills.run("worker").killed()
+    run = kills.run("workers")
+    run.finish(disturb=WORKER_KILLS)
+    check(run.report(), kills.expected)
+    killed = run.killed()
     assert {"worker ingest", "worker fire", "daemon ingest", "daemon fire", "worker at buckets.written"} <= set(killed)
     kills.count["worker"] += len(killed)
 
 
 @pytest.mark.slow
 def test_spark_is_killed_under_the_driver(kills: Kills) -> None:
-    assert kills.run("spark").killed() == ["spark"] * len(SPARK_KILLS)
+    run = kills.run("spark")
+    run.finish(disturb=SPARK_KILLS)
+    check(run.report(), kills.expected)
+    assert run.killed() == ["spark"] * len(SPARK_KILLS)
     kills.count["spark"] += len(SPARK_KILLS)
 
 
 @pytest.mark.slow
-def test_executors_of_a_cluster_are_killed(kills: Kills) -> None:
-    assert kills.run("executor").killed() == ["executor"] * len(EXECUTOR_KILLS)
+def test_executors_of_a_cluster_are_killed(kills: Kills, tmp_path: Path) -> None:
+    run = kills.run("executors")
+    with cluster(tmp_path / "cluster") as found:
+        run.finish(disturb=EXECUTOR_KILLS, master=found.master, hosts=found.hosts)
+    check(run.report(), kills.expected)
+    assert run.killed() == ["executor"] * len(EXECUTOR_KILLS)
     kills.count["executor"] += len(EXECUTOR_KILLS)
 
 

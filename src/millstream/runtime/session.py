@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from millstream.errors import EngineError
+from millstream.runtime.classes import use_archive
 from millstream.runtime.java import ensure_java, ensure_python
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -51,6 +52,7 @@ def build_session(name: str = "millstream", spare_slots: bool = True) -> SparkSe
     does."""
     ensure_java()
     ensure_python()
+    use_archive()
     cores = machine_cores()
     # Ingest may fill every core; half as many more slots let a fire, or the listing of new files, begin beside it, and
     # as many again one that runs aside.
