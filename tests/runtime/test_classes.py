@@ -44,7 +44,8 @@ def test_what_the_user_has_said_stays(environment: Path, monkeypatch: pytest.Mon
     make_archive(environment / "draft")
     made = os.environ[OPTIONS]
     use_archive()
-    assert os.environ[OPTIONS] == made == f"'-XX:ArchiveClassesAtExit={environment}/draft' '-Xlog:cds*=off'"
+    assert os.environ[OPTIONS] == made
+    assert f"'-XX:ArchiveClassesAtExit={environment}/draft'" in made
 
 
 def test_java_maps_the_archive(spark: SparkSession) -> None:

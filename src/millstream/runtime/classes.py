@@ -34,7 +34,8 @@ def use_archive() -> None:
 
 def make_archive(draft: Path) -> None:
     """Let the JVM that is started next write an archive of the classes that it has used, at its end."""
-    os.environ[OPTIONS] = " ".join(_quoted(f"{_MADE}{draft}", "-Xlog:cds*=off"))
+    # It runs for seconds, in which compiling code well never pays.
+    os.environ[OPTIONS] = " ".join(["-XX:TieredStopAtLevel=1", *_quoted(f"{_MADE}{draft}", "-Xlog:cds*=off")])
 
 
 def _quoted(*options: str) -> list[str]:
