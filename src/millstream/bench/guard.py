@@ -22,8 +22,8 @@ from millstream.bench.tables import target_table
 from millstream.bench.workload import DEFAULT_SEED
 from millstream.cli.output import count
 
-# Far below what is measured on a quiet machine (about 1.9, 10 and 0.9), and far above what a broken engine gives: a
-# machine shared with others moves such short ratios by half.
+# Far below what is measured on a quiet machine (about 1.9; with twenty queries 20 and 0.9), and far above what a broken
+# engine gives: a machine shared with others moves such short ratios by half.
 ONE_QUERY = 0.5
 MANY_QUERIES = 2.5
 MANY_OF_ONE = 0.25

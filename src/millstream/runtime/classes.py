@@ -1,8 +1,8 @@
 """Spark's classes as Java maps them into memory: without, each start reads and checks fifteen thousand of them anew,
-which is half of the time until an engine runs (``docs/design/20261118-starting.md``).
+which is a third of the time until a stream runs (``docs/design/20261118-starting.md``).
 
-``make classes`` makes the archive. One that does not fit, because Java or Spark is
-another by now, is left unused by Java itself.
+``make classes`` makes the archive. One that does not fit, because Java or Spark is another by now, is left unused by
+Java itself.
 """
 
 from __future__ import annotations
