@@ -9,6 +9,8 @@ N ?= 200
 # How long `make chaos` goes on; SEED repeats the runs of one seed.
 MINUTES ?= 30
 SEED ?=
+# Processes that run tests side by side, each with a Spark of its own.
+JOBS ?= 2
 # Options handed to `millstream demo`, for example ARGS="--queries 500 --rate 1000000".
 ARGS ?=
 
@@ -32,7 +34,8 @@ classes: $(STAMP)  ## keep Spark's classes as Java maps them: engines start in t
 	@$(BIN)/python scripts/classes.py 2>$(VENV)/classes.log || { cat $(VENV)/classes.log; exit 1; }
 
 test: $(STAMP) classes  ## all tests, the random oracle and the doctests included
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -m "not alone" -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -m alone
 
 check: $(STAMP)  ## format, lint, types and layers, as CI does
 	$(BIN)/ruff format --check src tests

@@ -25,12 +25,12 @@ def main() -> None:
     archive().parent.mkdir(parents=True, exist_ok=True)
     # Another process may be starting Java with the archive: it is there whole, or not at all.
     draft = archive().with_suffix(".draft")
+    draft.unlink(missing_ok=True)
     make_archive(draft)
     with tempfile.TemporaryDirectory() as folder:
         java = run(Path(folder))
     java.stdin.close()
-    java.wait(PATIENCE)
-    if not draft.is_file():
+    if java.wait(PATIENCE) or not draft.is_file():
         print("this Java makes no archive of classes; engines start as they are")
         return
     draft.replace(archive())

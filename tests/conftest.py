@@ -24,7 +24,14 @@ settings.register_profile("ci", settings.get_profile("dev"), max_examples=100, p
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # Tests start Spark dozens of times and give it little to do: code that is compiled at once, and not well, is faster.
-os.environ.setdefault(OPTIONS, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Not so for the session that most of them share.
+SHARED, SHORT = "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault(OPTIONS, SHORT)
+
+# What runs side by side is files, but for these folders, whose files build on one another.
+TOGETHER = ("tests/chaos",)
+# What takes longest begins first, so that no process is left with it in the end.
+FIRST = ("tests/oracle/test_oracle.py", *TOGETHER)
 
 SPARK_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -44,6 +51,20 @@ SPARK_SETTINGS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Say what stays in one process where several run the tests, and begin with what takes long."""
+    if not hasattr(config, "workerinput"):
+        return
+    places = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
+    for item, place in places.items():
+        group = next((folder for folder in TOGETHER if place.startswith(folder)), place)
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(
+        key=lambda item: next((n for n, first in enumerate(FIRST) if places[item].startswith(first)), len(FIRST))
+    )
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session that all tests share; it stops with the run."""
@@ -51,6 +72,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     ensure_java()
     ensure_python()
+    given = os.environ[OPTIONS]
+    if given == SHORT:
+        os.environ[OPTIONS] = SHARED
     use_archive()
     # Spark prints the whole query context of each refused query through this logger.
     logging.getLogger("SQLQueryContextLogger").disabled = True
@@ -59,6 +83,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
     session = builder.getOrCreate()
+    os.environ[OPTIONS] = given
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

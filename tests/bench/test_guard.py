@@ -26,6 +26,7 @@ def test_a_ratio_that_is_too_small_is_named(changed: dict[str, float], missed: l
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_engine_keeps_its_ratios_against_plain_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ratios within one run, with generous bounds: a time would say more about the machine than about us."""
     # Both with a Java that compiles as it does for users.

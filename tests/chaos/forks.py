@@ -1,4 +1,4 @@
-"""Fork servers: they have imported everything, so that a child begins in milliseconds. Imports alone take two seconds.
+"""Fork servers: they have imported everything, so that a child begins in milliseconds. Imports alone take 3 s.
 
 Run as a module it reads requests, a JSON line each, and answers with how the child ended.
 """
@@ -69,6 +69,9 @@ def _start() -> subprocess.Popen[str]:
 
 
 def serve() -> None:
+    # Arrow imports it when it is first asked for numbers of NumPy.
+    import pandas  # noqa: F401
+
     from tests.chaos import child
 
     for line in sys.stdin:

@@ -41,7 +41,8 @@ WORKER_KILLS = {
     "8": "worker:fire",
     "9": "daemon:fire",
 }
-SPARK_KILLS = {"1": "spark", "5": "spark"}
+# By the process that is left when the driver has been killed often enough.
+SPARK_KILLS = {"7": "spark", "9": "spark"}
 EXECUTOR_KILLS = dict.fromkeys(("2", "4", "6", "8", "9"), "executor:")
 
 
@@ -81,11 +82,13 @@ def test_the_workload_has_what_could_go_wrong(kills: Kills) -> None:
 
 
 @pytest.mark.slow
-def test_the_driver_is_killed(kills: Kills) -> None:
+def test_the_driver_is_killed_and_spark_under_it(kills: Kills) -> None:
     run = kills.run("driver")
-    run.finish(DRIVER_KILLS)
+    run.finish(DRIVER_KILLS, disturb=SPARK_KILLS)
     check(run.report(), kills.expected)
+    assert run.killed() == ["spark"] * len(SPARK_KILLS)
     kills.count["driver"] += len(run.deaths)
+    kills.count["spark"] += len(SPARK_KILLS)
 
 
 @pytest.mark.slow
@@ -96,15 +99,6 @@ def test_python_workers_are_killed(kills: Kills) -> None:
     killed = run.killed()
     assert {"worker ingest", "worker fire", "daemon ingest", "daemon fire", "worker at buckets.written"} <= set(killed)
     kills.count["worker"] += len(killed)
-
-
-@pytest.mark.slow
-def test_spark_is_killed_under_the_driver(kills: Kills) -> None:
-    run = kills.run("spark")
-    run.finish(disturb=SPARK_KILLS)
-    check(run.report(), kills.expected)
-    assert run.killed() == ["spark"] * len(SPARK_KILLS)
-    kills.count["spark"] += len(SPARK_KILLS)
 
 
 @pytest.mark.slow

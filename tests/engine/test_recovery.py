@@ -1,11 +1,7 @@
-"""Killed and started again, the engine gives every answer once, and the same ones."""
+"""Batches that fail are repeated as they were, and a stream goes on where it was."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -30,65 +26,6 @@ from .test_engine import REVENUE, expected, totals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# An engine in a process of its own: it takes a file at a time and says what it has done, until it is killed.
-CHILD = """
-import sys, time
-from millstream import Engine, ParquetFiles
-home, folder, schema, sql = sys.argv[1:5]
-engine = Engine(home=home)
-if not engine.streams():
-    files = ParquetFiles(folder, schema=schema, max_files_per_batch=1)
-    engine.create_stream("purchases", files, time="time", lateness="1 second")
-    engine.create_query(sql, id="revenue")
-    engine.create_query("SELECT price FROM purchases WHERE price % 7 = 0", id="sevens")
-    print("created", flush=True)
-while True:
-    stream = engine.stream("purchases")
-    print("batches", stream.batches, stream.state, flush=True)
-    time.sleep(0.05)
-"""
-
-
-def _run_until(home: Path, folder: Path, batches: int) -> None:
-    """Start an engine and kill it, whatever it does then, once so many batches are committed."""
-    command = [sys.executable, "-c", CHILD, str(home), str(folder), SCHEMA, REVENUE]
-    child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
-    assert child.stdout is not None
-    try:
-        for line in child.stdout:
-            word, *rest = line.split()
-            if word == "batches" and int(rest[0]) >= batches:
-                break
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-
-
-@pytest.mark.slow
-def test_killed_twice_the_answers_are_those_of_an_undisturbed_run(
-    spark: SparkSession, home: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "in"
-    for number in range(12):
-        drop_file(folder, f"f{number:02d}", purchases(number * 25, 25))
-        time.sleep(0.01)  # Spark takes files in the order of their times
-    for batches in (2, 6):
-        _run_until(home, folder, batches)
-    with Engine(home=home, spark=spark) as engine:
-        engine.await_idle()
-        cut = engine.query("revenue").cut["purchases"]
-        # 300 rows are 30 s; with 1 s of lateness the windows up to 28 s have closed.
-        assert totals(engine, "revenue") == expected(0, 28, seen_from=cut * 25)
-        page = engine.read_answers("sevens", limit=10_000)
-        sevens = [value for answer in page.answers for value in answer.table.column("price").to_pylist()]
-        first = engine.query("sevens").cut["purchases"] * 25
-        assert sorted(sevens) == [n for n in range(first, 300) if n % 7 == 0]
-        assert engine.stream("purchases").rows == 300
-        named = engine._core.metastore.referenced_files()
-        assert set(engine._core.home.files()) <= named, "files of the killed jobs are swept"
 
 
 def test_a_batch_that_fails_is_repeated_as_the_same_batch(

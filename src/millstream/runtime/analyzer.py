@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,6 +43,11 @@ _EXPRESSIONS = (
 )
 
 
+_SQL = "org.apache.spark.sql"
+_CATALYST = f"{_SQL}.catalyst"
+_PLAN = f"{_CATALYST}.plans.logical.LogicalPlan"
+
+
 class SparkAnalyzer:
     """Implements ``millstream.sql.frontend.Analyzer``. Nothing that a text says is ever run.
 
@@ -70,6 +74,7 @@ class SparkAnalyzer:
         self._asking = Asking(self._jvm, self._state, self._skip)
 
     def close(self) -> None:
+        self._asking.close()
         self._thread.shutdown(wait=False)
 
     def register(self, stream: Stream) -> None:
@@ -126,18 +131,20 @@ class Asking:
     def __init__(self, jvm: Any, state: Any, skip: Any) -> None:
         self._jvm = jvm
         self._lookup = jvm.java.lang.invoke.MethodHandles.publicLookup()
-        self._folder = tempfile.TemporaryDirectory(prefix="millstream-analyzer-")
-        self._answer = Path(self._folder.name) / "answer"
+        self._path = self._temporary()
+        self._answer = Path(self._path.toString())
         self._arguments = self._array("java.lang.Object", 1)
-        parsed = self._method("catalyst.parser.ParserInterface", "parsePlan").bindTo(state.sqlParser())
-        executed = self._method("internal.SessionState", "executePlan").bindTo(state)
+        parsed = self._method(f"{_CATALYST}.parser.ParserInterface", "parsePlan", "java.lang.String")
+        executed = self._method(f"{_SQL}.internal.SessionState", "executePlan", _PLAN, "scala.Enumeration$Value")
         executed = jvm.java.lang.invoke.MethodHandles.insertArguments(
-            executed, 1, self._array("java.lang.Object", 1, skip)
+            executed.bindTo(state), 1, self._array("java.lang.Object", 1, skip)
         )
-        analysed = self._chain(parsed, executed, self._method("execution.QueryExecution", "analyzed"))
-        self._plan = self._to_file(self._chain(analysed, self._method("catalyst.trees.TreeNode", "toJSON")))
-        schema = self._method("catalyst.plans.QueryPlan", "schema")
-        self._schema = self._to_file(self._chain(analysed, schema, self._method("types.DataType", "json")))
+        analysed = self._chain(
+            parsed.bindTo(state.sqlParser()), executed, self._method(f"{_SQL}.execution.QueryExecution", "analyzed")
+        )
+        self._plan = self._to_file(self._chain(analysed, self._method(f"{_CATALYST}.trees.TreeNode", "toJSON")))
+        schema = self._method(f"{_CATALYST}.plans.QueryPlan", "schema")
+        self._schema = self._to_file(self._chain(analysed, schema, self._method(f"{_SQL}.types.DataType", "json")))
 
     def plan(self, sql: str) -> str:
         return self._ask(self._plan, sql)
@@ -150,12 +157,23 @@ class Asking:
         handle.invokeWithArguments(self._arguments)
         return self._answer.read_text(encoding="utf-8")
 
-    def _method(self, place: str, name: str) -> Any:
-        """The one method of this name that takes what we give it."""
-        parameters = {"parsePlan": 1, "executePlan": 2}.get(name, 0)
-        methods = self._jvm.java.lang.Class.forName(f"org.apache.spark.sql.{place}").getMethods()
-        found = [m for m in methods if m.getName() == name and m.getParameterCount() == parameters]
-        return self._lookup.unreflect(found[0])
+    def close(self) -> None:
+        self._answer.unlink(missing_ok=True)
+
+    def _temporary(self) -> Any:
+        """A file that Java removes when it ends, which it does also after a driver that was killed."""
+        files = self._jvm.java.nio.file.Files
+        no_attributes = self._array("java.nio.file.attribute.FileAttribute", 0)
+        path = files.createTempFile("millstream-analyzer-", ".json", no_attributes)
+        path.toFile().deleteOnExit()
+        return path
+
+    def _method(self, place: str, name: str, *parameters: str) -> Any:
+        """A method of Java by its class, its name and the classes of its parameters. Looking for it among all methods
+        of the class would be a call into the JVM for each of them."""
+        load = self._jvm.java.lang.Class.forName
+        kinds = self._array("java.lang.Class", len(parameters), *map(load, parameters))
+        return self._lookup.unreflect(load(place).getMethod(name, kinds))
 
     def _chain(self, first: Any, *others: Any) -> Any:
         """Each method takes what the one before returns."""
@@ -168,14 +186,14 @@ class Asking:
 
     def _to_file(self, handle: Any) -> Any:
         """The method with its text in a file instead of the reply."""
-        java = self._jvm.java
-        files = java.lang.Class.forName("java.nio.file.Files")
-        [write] = [m for m in files.getMethods() if m.getName() == "writeString" and m.getParameterCount() == 3]
-        path = java.io.File(str(self._answer)).toPath()
+        insert = self._jvm.java.lang.invoke.MethodHandles.insertArguments
+        options = "[Ljava.nio.file.OpenOption;"
+        write = self._method(
+            "java.nio.file.Files", "writeString", "java.nio.file.Path", "java.lang.CharSequence", options
+        )
         no_options = self._array("java.nio.file.OpenOption", 0)
-        fixed = self._lookup.unreflect(write).asFixedArity()
-        fixed = java.lang.invoke.MethodHandles.insertArguments(fixed, 0, self._array("java.lang.Object", 1, path))
-        fixed = java.lang.invoke.MethodHandles.insertArguments(fixed, 1, self._array("java.lang.Object", 1, no_options))
+        fixed = insert(write.asFixedArity(), 0, self._array("java.lang.Object", 1, self._path))
+        fixed = insert(fixed, 1, self._array("java.lang.Object", 1, no_options))
         return self._chain(handle, fixed)
 
     def _array(self, kind: str, size: int, *values: Any) -> Any:
