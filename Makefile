@@ -34,7 +34,7 @@ classes: $(STAMP)  ## keep Spark's classes as Java maps them: engines start in t
 	@$(BIN)/python scripts/classes.py 2>$(VENV)/classes.log || { cat $(VENV)/classes.log; exit 1; }
 
 test: $(STAMP) classes  ## all tests, the random oracle and the doctests included
-	$(BIN)/python -m pytest -q -m "not alone" -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -m "not alone" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest -q -m alone
 
 check: $(STAMP)  ## format, lint, types and layers, as CI does

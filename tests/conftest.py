@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,18 +51,22 @@ SPARK_SETTINGS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What stays in one process where several run the tests."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFolder(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+    return ByFolder(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Say what stays in one process where several run the tests, and begin with what takes long."""
-    if not hasattr(config, "workerinput"):
-        return
-    places = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
-    for item, place in places.items():
-        group = next((folder for folder in TOGETHER if place.startswith(folder)), place)
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(
-        key=lambda item: next((n for n, first in enumerate(FIRST) if places[item].startswith(first)), len(FIRST))
-    )
+    """Where several processes run the tests, begin with what takes long."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next((n for n, one in enumerate(FIRST) if item.nodeid.startswith(one)), len(FIRST)))
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,7 @@ LEFT_UNDONE = {
     ("server/discovery.py", "withdraw"): "a file that is left says where an engine was; clients check its process",
     ("engine/backup.py", "_copy_checkpoint"): "a copy that is made once more, because Spark wrote meanwhile",
     ("engine/backup.py", "_take_away"): "a copy that has failed; the draft, which goes last, has what is left refused",
+    ("runtime/analyzer.py", "forget"): "a temporary file, which Java removes at its end",
     ("runtime/checkpoint.py", "mend_checkpoint"): (
         "it removes what Spark never finished, and the next start does the rest; the id that it writes may be any, and "
         "a torn one is removed and written again"

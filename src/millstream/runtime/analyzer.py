@@ -74,7 +74,7 @@ class SparkAnalyzer:
         self._asking = Asking(self._jvm, self._state, self._skip)
 
     def close(self) -> None:
-        self._asking.close()
+        self._asking.forget()
         self._thread.shutdown(wait=False)
 
     def register(self, stream: Stream) -> None:
@@ -157,7 +157,8 @@ class Asking:
         handle.invokeWithArguments(self._arguments)
         return self._answer.read_text(encoding="utf-8")
 
-    def close(self) -> None:
+    def forget(self) -> None:
+        """Remove the file with the last answer."""
         self._answer.unlink(missing_ok=True)
 
     def _temporary(self) -> Any:
