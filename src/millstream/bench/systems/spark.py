@@ -155,7 +155,9 @@ class SparkSystem:
                 errors.append(str(found).strip().split("\n")[0])
             for report in job.query.recentProgress:
                 self._take(job, report, emissions)
-        taken = min((job.before + job.rows for job in jobs), default=0)
+        with self._lock:
+            # With those that have come meanwhile, since they begin where the others were known to be.
+            taken = min((job.before + job.rows for job in self._jobs), default=0)
         seen = tuple(Emission(at, end, count) for (at, end), count in sorted(emissions.items()))
         return Seen(taken, seen, tuple(effective), tuple(errors))
 
@@ -212,12 +214,12 @@ class SparkSystem:
         folder = self._folder / str(self._numbers)
         writer = self._session.sql(text).writeStream.format("parquet").outputMode("append")
         writer = writer.option("path", str(folder / "out")).option("checkpointLocation", str(folder / "checkpoint"))
+        running = writer.start()
         with self._lock:
-            # What the furthest query has taken: where a new one begins, about.
+            # What the furthest query has taken: where a new one begins, about. Looked up when it has started, so that
+            # nobody has been told of more.
             before = max((job.before + job.rows for job in self._jobs), default=0) if late else 0
-        job = _Job(writer.start(), specs, before, late)
-        with self._lock:
-            self._jobs.append(job)
+            self._jobs.append(_Job(running, specs, before, late))
 
 
 def merge(queries: Sequence[QuerySpec]) -> list[tuple[tuple[QuerySpec, ...], str]]:
