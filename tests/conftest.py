@@ -56,7 +56,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """What stays in one process where several run the tests."""
     from xdist.scheduler import LoadFileScheduling
 
-    class ByFolder(LoadFileScheduling):  # type: ignore[misc]
+    class ByFolder(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
 

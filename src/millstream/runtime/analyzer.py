@@ -42,7 +42,6 @@ _EXPRESSIONS = (
     "orderSpec",
 )
 
-
 _SQL = "org.apache.spark.sql"
 _CATALYST = f"{_SQL}.catalyst"
 _PLAN = f"{_CATALYST}.plans.logical.LogicalPlan"
