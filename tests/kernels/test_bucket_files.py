@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from millstream.config.limits import Limits
@@ -25,15 +26,16 @@ from millstream.model.expression import Call, Column, Expression
 from millstream.model.group import GroupVersion, Member, measures_of
 from millstream.model.plan import BatchResult
 from millstream.model.query import Aggregate, WindowSpec
-from millstream.model.selection import Attribute, Leaf, attributes
+from millstream.model.selection import AllOf, Attribute, Leaf, attributes
 from millstream.model.stream import Field, Stream
 from millstream.model.types import LONG, STRING, TIMESTAMP
 from millstream.runtime import admitting, worker
 from millstream.runtime.admitting import GATHERED_BYTES, GATHERED_TEXTS, gathered, rows_together
 from millstream.runtime.home import Home
 from millstream.runtime.loading import load_group
-from millstream.runtime.worker import IngestTask, needed_columns, run_ingest
-from millstream.sources.chunk import CHUNK_ROWS, Chunk, Origin
+from millstream.runtime.worker import IngestTask, needed_columns, run_ingest, unread_times
+from millstream.sources.chunk import CHUNK_ROWS, Chunk, Origin, Unread
+from millstream.sources.splits import FileSplit, read_split
 
 IntArray = npt.NDArray[np.int64]
 FIELDS = (Field("time", TIMESTAMP), Field("user", LONG), Field("pack", LONG), Field("note", STRING), Field("x", LONG))
@@ -179,6 +181,100 @@ def test_chunks_put_together_give_the_same_cells_as_chunks_one_by_one(tmp_path: 
         cells = {(group, start): _content(cells) for group, start, cells in buckets}
         found.append((read_rows(data, place).to_pylist(), cells, dead, figures))
     assert found[0] == found[1] == found[2]
+
+
+WANTS_TIMES = _version(
+    "g10",
+    (Column("time", TIMESTAMP),),
+    (replace(_member(6, 0, ()), selection=Leaf(Attribute(PACK, "integer"), ((0, None),))),),
+)
+
+
+def _timed_file(folder: Path) -> tuple[FileSplit, list[int]]:
+    """
+    slices of 5    |--0--|--5--|--10--|--15--|--20--|
+    row groups     . ..    . .   . .. . .  .  .. .        of 20 rows: within a slice, or across an edge
+    """
+    rng = random.Random(5)
+    times = sorted(rng.randrange(25) for _ in range(400))
+    rows = [{**row, "time": time} for row, time in zip(_rows(2, 400), times, strict=True)]
+    pq.write_table(_chunk(rows).table, folder / "rows.parquet", row_group_size=20)
+    return FileSplit(str(folder / "rows.parquet"), "parquet"), times
+
+
+def _of_group(result: BatchResult, group: str) -> list[tuple[Any, ...]]:
+    buckets = (b for file in result.files for b in file.buckets if b.group == group)
+    return [(b.start, b.end, b.cells, b.length, b.checksum) for b in buckets]
+
+
+@pytest.mark.parametrize("gathered", [0, 70, CHUNK_ROWS])
+@pytest.mark.parametrize("watermark", [None, 12, 15, 30])
+def test_times_that_stay_unread_change_nothing(tmp_path: Path, watermark: int | None, gathered: int) -> None:
+    split, times = _timed_file(tmp_path)
+    task = replace(_task(tmp_path, (SUMS, BY_USER, BY_BOTH), watermark), gathered_rows=gathered)
+    wanted = needed_columns(task)
+    found = []
+    for unread in (unread_times(task), Unread("time", lambda low, high: False)):
+        chunks = list(read_split(split, FIELDS, wanted, unread))
+        result = run_ingest(task, chunks)
+        figures = (result.rows, result.late_rows, result.late_by_query, result.max_time, result.rejected_rows)
+        spared = [chunk.span is not None for chunk in chunks]
+        found.append((spared, figures, [_of_group(result, g) for g in ("g3", "g0", "g2")], sum(result.figures.delays)))
+    assert found[0][1:] == found[1][1:]
+    groups = [times[first : first + 20] for first in range(0, 400, 20)]
+    late = watermark if watermark is not None else 0
+    assert found[0][0] == [mine[0] // 5 == mine[-1] // 5 and mine[0] >= late for mine in groups]
+    assert any(found[0][0]) is (watermark != 30)
+
+
+def test_a_batch_that_is_ingested_again_without_those_who_need_times_gives_the_same_bytes(tmp_path: Path) -> None:
+    split, _ = _timed_file(tmp_path)
+    found = []
+    for versions in ((SUMS, WANTS_TIMES), (SUMS,)):
+        task = _task(tmp_path, versions)
+        chunks = list(read_split(split, FIELDS, needed_columns(task), unread_times(task)))
+        assert any(chunk.span for chunk in chunks) is (versions == (SUMS,))
+        found.append(_of_group(run_ingest(task, chunks), SUMS.group))
+    assert found[0] == found[1] != []
+
+
+def test_the_same_rows_give_the_same_bytes_whatever_the_memory_held(tmp_path: Path) -> None:
+    """Keys and kept rows with NULLs; what stands under them is nobody's business."""
+    task = _task(tmp_path, (BY_USER, SUMS))
+    found = []
+    for under in (0, 255):
+        table = _chunk(CHUNKS[0]).table
+        columns = {name: _with_bytes_under_nulls(table[name].combine_chunks(), under) for name in table.column_names}
+        result = run_ingest(task, [Chunk(pa.table(columns), None, Origin("test", 0))])
+        found.append(task.home.read(result.files[0].path).to_pybytes())
+    assert found[0] == found[1]
+
+
+def _with_bytes_under_nulls(column: pa.Array, under: int) -> pa.Array:
+    if not column.null_count or pa.types.is_string(column.type):
+        return column
+    data = np.frombuffer(column.buffers()[1], np.uint8).reshape(-1, 8)[: len(column)].copy()
+    data[np.asarray(column.is_null())] = under
+    return pa.Array.from_buffers(column.type, len(column), [column.buffers()[0], pa.py_buffer(data.tobytes())])
+
+
+def test_times_have_to_be_read_where_somebody_asks_for_them(tmp_path: Path) -> None:
+    asks = Leaf(Attribute(Column("time", TIMESTAMP), "integer"), ((3, None),))
+    member = Member("q", 0, asks, WINDOW, (Aggregate("count", None, LONG),), None, ())
+    assert unread_times(_task(tmp_path, (_version("g7", (USER,), (member,)),))) is None
+    keeps = _member(0, 3, ("time",))
+    assert unread_times(_task(tmp_path, (_version("g8", (USER,), (keeps,)),))) is None
+    counts = replace(_member(0, 3, ()), selection=AllOf(()))
+    assert unread_times(_task(tmp_path, (_version("g9", (), (counts,)),))) is None, "no other column"
+    rows = _version("g11", None, (replace(_member(0, 3, ()), window=None, aggregates=()),))
+    assert unread_times(_task(tmp_path, (rows,))) is None, "no window"
+    assert unread_times(_task(tmp_path, (rows, SUMS))) is not None
+    ahead = replace(_task(tmp_path, (SUMS,)), stream=replace(STREAM, max_skew=10), clock=100)
+    unread = unread_times(ahead)
+    assert unread is not None
+    assert [unread.enough(*span) for span in ((105, 109), (105, 110), (110, 111), (104, 106))] == [
+        True, False, False, False,
+    ]  # fmt: skip
 
 
 def _content(cells: Cells) -> dict[tuple[int | None, int], tuple[int, list[int]]]:

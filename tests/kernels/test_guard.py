@@ -81,7 +81,7 @@ def test_new_expressions_are_tried_on_a_few_rows_before_a_large_table_pays_for_t
     evaluator.evaluate(table(400_000), [repeated(2)])
     assert evaluator.sizes[-2:] == [400_000, 400_000], "what is known is not tried again"
     evaluator = Spying(Limits(evaluation_time=2_000_000))
-    assert len(evaluator.evaluate(table(1000), [slow()])[0]) == 1000, "a slow stream has the time"
+    assert len(evaluator.evaluate(table(1000), [slow(2_000)])[0]) == 1000, "a slow stream has the time"
     evaluator = Spying(Limits(evaluation_time=2_000_000))
     evaluator.begin(200_000)
     with pytest.raises(EvaluationError, match="more than 2 seconds"):

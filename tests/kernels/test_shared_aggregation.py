@@ -150,8 +150,10 @@ def _plain(scalar: pa.Scalar) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(400))
-def test_random_workload(seed: int) -> None:
+def test_random_workload(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
+    # Slice by slice where rows come so, which those of every second batch do.
+    monkeypatch.setattr("millstream.kernels.batch.STRETCH_ROWS", 1 + seed % 3)
     keys = tuple(COLUMNS[name] for name in rng.sample(["i", "d", "s", "b", "t", "m"], rng.choice([0, 1, 1, 2, 3])))
     members = [_member(rng, i, keys) for i in range(rng.randint(1, 6))]
     alive = [m for m in members if rng.random() < 0.7] or members[:1]
@@ -164,6 +166,8 @@ def test_random_workload(seed: int) -> None:
             alive = [m for m in members if rng.random() < 0.6] or members[:1]
             group = Group(version_of(alive, keys, number + 1))
         rows = _rows(rng, rng.randint(0, 40), 100 + number * 11)
+        if number % 2:
+            rows.sort(key=lambda row: row["time"])
         for member in alive:
             seen[member.query] += [(row, watermark) for row in rows]
         for chunk in [rows] if rng.random() < 0.5 else [rows[::2], rows[1::2]]:
@@ -263,6 +267,59 @@ def test_cells_are_added_up_in_matrices_or_by_number_to_the_same(monkeypatch: py
     assert len(full) == (group.full_labels or 0) * full.key_count
     assert _by_place(full) == _by_place(sparse) == _by_place(numbered)
     assert sum(full.rows) == sum(sum(part.rows) for part in parts)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_rows_that_come_slice_by_slice_give_the_same_cells(monkeypatch: pytest.MonkeyPatch, shuffled: bool) -> None:
+    """
+    slices     |--0--|--10--|--20--|        a window of 10
+    rows       .. . .  . ..   . . .         in order of time, or in any order within a slice
+    watermark           12                  the first slice is closed
+    """
+    aggregates = [("sum", "l"), ("count", "i"), ("min", "d"), ("max", "s"), ("sum", "w")]
+    members = [
+        Member(f"q{i}", i, _between("i", i), WindowSpec(10, 10), tuple(
+            Aggregate(f, COLUMNS[n], LONG if f == "count" else TYPES[n]) for f, n in aggregates
+        ), None, ())
+        for i in range(4)
+    ]  # fmt: skip
+    group = Group(version_of(members, (COLUMNS["t"],)))
+    rng = random.Random(3)
+    rows = sorted(({**row, "time": rng.randrange(30)} for row in _rows(rng, 200, 0)), key=lambda row: row["time"])
+    if shuffled:
+        rows.sort(key=lambda row: (row["time"] // 10, rng.random()))
+    found = []
+    for least in (1, 10**6):
+        monkeypatch.setattr("millstream.kernels.batch.STRETCH_ROWS", least)
+        batch = batch_of(_table(rows))
+        assert (batch.stretches(group.slicer) is None) == (least > 1)
+        found.append([(s.start, s.end, _by_place(s.cells)) for s in slice_cells(group, batch, 12, Tally())])
+    assert found[0] == found[1]
+    assert [start for start, _, _ in found[0]] == [10, 20]
+
+
+def test_rows_that_return_to_a_slice_are_not_taken_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(version_of([Member("q", 0, _between("i", 0), WindowSpec(10, 10), (), None, ())], ()))
+    rows = [{**dict.fromkeys(TYPES), "i": 1, "time": time} for time in (1, 11, 2)]
+    assert batch_of(_table(rows[:2])).stretches(group.slicer) is None, "too few of each"
+    monkeypatch.setattr("millstream.kernels.batch.STRETCH_ROWS", 1)
+    assert [(s.start, s.rows) for s in batch_of(_table(rows[:2])).stretches(group.slicer) or ()] == [(0, 1), (10, 1)]
+    assert batch_of(_table(rows)).stretches(group.slicer) is None
+    found = slice_cells(group, batch_of(_table(rows)), None, Tally())
+    assert [(s.start, int(s.cells.rows.sum())) for s in found] == [(0, 2), (10, 1)]
+
+
+def test_slices_with_far_more_cells_than_rows_are_numbered_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clearing the cells of each slice would take longer than all rows do."""
+    monkeypatch.setattr("millstream.kernels.batch.STRETCH_ROWS", 1)
+    group = Group(version_of([Member("q", 0, _between("i", 0), WindowSpec(10, 10), (), None, ())], (COLUMNS["l"],)))
+    rows = [{**dict.fromkeys(TYPES), "i": 1, "l": n, "time": n // 4} for n in range(200)]
+    expected = [(s.start, _by_place(s.cells)) for s in slice_cells(group, batch_of(_table(rows)), None, Tally())]
+    monkeypatch.setattr("millstream.kernels.ingest.DENSE_CELLS", 0)
+    monkeypatch.setattr("millstream.kernels.ingest._slice_by_slice", None)
+    found = [(s.start, _by_place(s.cells)) for s in slice_cells(group, batch_of(_table(rows)), None, Tally())]
+    assert found == expected
+    assert len(found) == 5
 
 
 def _by_place(cells: bucket.Cells) -> dict[Any, Any]:

@@ -43,9 +43,23 @@ def test_two_thousand_random_window_sets_against_their_edges(limit: int, monkeyp
         for time, index in zip(times, located, strict=True):
             start = int(starts[index])
             assert start == max(e for e in edges if e <= time), (seed, windows, time)
+            assert slicer.start(int(time)) == start
             assert slicer.end(start) == min(e for e in edges if e > time), (seed, windows, time)
         assert sorted(set(located)) == list(range(len(starts))), "no slice without a row"
         assert list(starts) == sorted(set(starts))
+
+
+def test_the_rows_of_each_slice_where_times_ascend() -> None:
+    for seed in range(500):
+        rng = random.Random(seed)
+        slicer = Slicer.of(_windows(rng))
+        times = np.sort(np.array([rng.randint(-100, 100) for _ in range(rng.randint(0, 20))], np.int64))
+        starts, located = slicer.locate(times)
+        found, places = slicer.edges(times, most=len(starts))
+        assert found.tolist() == starts.tolist()
+        assert np.repeat(np.arange(len(found)), np.diff(places)).tolist() == located.tolist()
+        if len(starts) > 1:
+            assert len(slicer.edges(times, most=len(starts) - 2)[0]) == len(starts) - 1, "given up"
 
 
 def test_window_ends_as_spark_aligns_them() -> None:

@@ -6,6 +6,7 @@ import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import SourceError
 from millstream.sources import parquet
+from millstream.sources.chunk import Chunk, Unread
 from millstream.sources.parquet import read_footer
 from millstream.sources.schema import parse_ddl
 from millstream.sources.splits import LEAST_TASK_ROWS, FileSplit, read_split, split_rows
@@ -141,6 +143,70 @@ def test_the_schema_of_columns_not_asked_for_counts(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"x": [1]}))
     with pytest.raises(SourceError, match="'y' is missing"):
         list(read_split(FileSplit(path, "parquet"), parse_ddl("x BIGINT, y INT"), ["x"]))
+
+
+TIMED = "time TIMESTAMP, x BIGINT"
+WIDE_OPEN = Unread("time", lambda low, high: True)
+
+
+def _timed(*micros: int | None, unit: str = "us") -> pa.Table:
+    times = pa.array(micros, pa.int64()).cast(pa.timestamp(unit, "UTC"))
+    return pa.table({"time": times, "x": pa.array(range(len(micros)), pa.int64())})
+
+
+def _read_timed(path: str, unread: Unread, columns: tuple[str, ...] = ("time", "x"), **split: int) -> list[Chunk]:
+    return list(read_split(FileSplit(path, "parquet", **split), parse_ddl(TIMED), columns, unread))  # type: ignore[arg-type]
+
+
+def test_times_stay_unread_where_their_span_is_enough(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", _timed(3, 1, 2, 14, 11, 19, 5, 25), group=3)
+    asked: list[tuple[int, int]] = []
+
+    def enough(low: int, high: int) -> bool:
+        asked.append((low, high))
+        return low // 10 == high // 10
+
+    chunks = _read_timed(path, Unread("time", enough))
+    assert asked == [(1, 3), (11, 19), (5, 25)]
+    assert [chunk.span for chunk in chunks] == [(1, 3), (11, 19), None]
+    assert [chunk.table.column_names for chunk in chunks] == [["x"], ["x"], ["time", "x"]]
+    assert [chunk.table["x"].to_pylist() for chunk in chunks] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert chunks[1].origin_of(0) == f"{path}:4"
+
+
+def test_files_with_bad_rows_in_place_are_read_whole(tmp_path: Path) -> None:
+    marks = {name: pa.array([None, None], pa.string()) for name in (parquet.REASON, parquet.ORIGIN, parquet.RAW)}
+    table = pa.table({**{name: _timed(1, 2)[name] for name in ("time", "x")}, **marks})
+    path = write(tmp_path / "a.parquet", table.replace_schema_metadata({parquet.MARKED: b"1"}))
+    assert [chunk.span for chunk in _read_timed(path, WIDE_OPEN)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("table", "options"),
+    [
+        pytest.param(_timed(1, None, 3), {}, id="a missing time"),
+        pytest.param(_timed(1, 2, 3), {"write_statistics": False}, id="nothing noted"),
+        pytest.param(_timed(1, 2, 3, unit="ms"), {}, id="another unit"),
+        pytest.param(_timed(1000, 2000, 3000, unit="ns"), {"use_deprecated_int96_timestamps": True}, id="96 bits"),
+    ],
+)
+def test_times_are_read_where_their_span_is_not_known(tmp_path: Path, table: pa.Table, options: dict[str, Any]) -> None:
+    pq.write_table(table, tmp_path / "a.parquet", **options)
+    (chunk,) = _read_timed(str(tmp_path / "a.parquet"), WIDE_OPEN)
+    assert (chunk.span, chunk.table.column_names, chunk.rows) == (None, ["time", "x"], 3)
+
+
+def test_times_are_read_of_parts_of_a_row_group_and_where_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest time of some rows is not that of all; and rows are counted by a column."""
+    path = write(tmp_path / "a.parquet", _timed(*range(10)), group=10)
+    for split in ({"rows": 9}, {"first_row": 1}, {"first_row": 7, "rows": 2}):
+        assert [chunk.span for chunk in _read_timed(path, WIDE_OPEN, **split)] == [None]
+    assert [chunk.span for chunk in _read_timed(path, WIDE_OPEN, columns=("time",))] == [None]
+    assert [chunk.span for chunk in _read_timed(path, WIDE_OPEN, rows=10)] == [(0, 9)]
+    monkeypatch.setattr(parquet, "CHUNK_ROWS", 9)
+    assert [chunk.span for chunk in _read_timed(path, WIDE_OPEN)] == [None, None], "one piece may be all that is read"
 
 
 @pytest.mark.parametrize("damage", ["empty", "text", "truncated", "missing", "overwritten"])

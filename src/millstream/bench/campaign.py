@@ -25,8 +25,8 @@ from millstream.bench.workloads.catalogue import find
 from millstream.cli.output import count
 
 DEFAULT_SECONDS = 20.0
-# Spark's Java code is compiled after some million rows.
-WARM_UP_SECONDS = 10.0
+# Java compiles Spark's code for minutes, with a whole core at first: by then it takes a fifth of one.
+WARM_UP_SECONDS = 20.0
 WARM_UP_RATE = 1e6
 
 

@@ -34,6 +34,8 @@ LATENCY_RUNS = 3
 VISITOR_RUNS = 3
 LIVE = 0
 MANY = 1000
+# Rows for each second of event time, beside the million of all other sections.
+DENSITIES = (100_000, 500_000, 2_000_000)
 CHURN_RATE = 200.0
 # The first micro-batches of more jobs of plain Spark's than so many take as long as a whole run; theirs are longer.
 FEW_JOBS, LONGER = 5, 3
@@ -84,7 +86,7 @@ class _Bench:
         return Asked(workload, system, **{"seconds": self.seconds, "seed": self.options.seed, **more})
 
     def sustained(self, queries: int, system: str = MILLSTREAM) -> Search:
-        """The search at a number of static aggregations, once for each system."""
+        """The search at a number of static aggregations and a million rows for each second, once for each system."""
         key = (system, queries)
         if key not in self.searches:
             slow = system in (SPARK, SPARK_MERGED) and queries > FEW_JOBS
@@ -183,9 +185,19 @@ def _visitors(bench: _Bench) -> None:
 def _cores(bench: _Bench) -> None:
     """One core against all."""
     cores = len(os.sched_getaffinity(0))
-    for number in sorted({1, cores}):
-        asked = bench.asked("astream-static", queries=MANY, cores=number)
-        bench.campaign.search(asked, start_of(MILLSTREAM, MANY) * number / cores, bench.candidates)
+    bench.sustained(MANY)
+    if cores > 1:
+        asked = bench.asked("astream-static", queries=MANY, cores=1)
+        bench.campaign.search(asked, start_of(MILLSTREAM, MANY) / cores, bench.candidates)
+
+
+def _density(bench: _Bench) -> None:
+    """What a thousand queries sustain where a second of event time has fewer or more rows."""
+    for density in DENSITIES[::2] if bench.options.quick else DENSITIES:
+        asked = bench.asked("astream-static", queries=MANY, density=density)
+        # What does not depend on rows, the windows that end, is most of the work of a second with few.
+        bench.campaign.search(asked, start_of(MILLSTREAM, MANY) * min(1.5, density / 1e6), bench.candidates)
+    bench.sustained(MANY)
 
 
 def _workloads(bench: _Bench) -> None:
@@ -219,11 +231,12 @@ SECTIONS: dict[str, Callable[[_Bench], None]] = {
     "deployment": _deployment,
     "visitors": _visitors,
     "cores": _cores,
+    "density": _density,
     "poison": _poison,
     "workloads": _workloads,
 }
 # About as many steps as each section has, for the progress line.
-STEPS = {"single": 4, "queries": 7, "latency": 4, "deployment": 2, "visitors": 3, "cores": 2, "poison": 8}
+STEPS = {"single": 4, "queries": 7, "latency": 4, "deployment": 2, "visitors": 3, "cores": 2, "density": 3, "poison": 8}
 
 
 def main(options: Options, console: Console | None = None) -> dict[str, Any]:

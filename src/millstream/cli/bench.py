@@ -98,7 +98,8 @@ def suite(
     section: Annotated[
         list[str] | None,
         typer.Option(
-            "--section", help="Only this: single, queries, latency, deployment, visitors, cores, workloads or poison."
+            "--section",
+            help="Only this: single, queries, latency, deployment, visitors, cores, density, poison or workloads.",
         ),
     ] = None,
     flink: Annotated[bool, typer.Option("--flink", help="Flink too, where `make flink` has installed it.")] = False,

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.kernels.batch import Batch, Numbers
+from millstream.kernels.batch import Arguments, Numbers
 from millstream.model.group import Measure
 from millstream.model.types import LONG_DIGITS, DataType
 
@@ -41,7 +41,7 @@ def ranked(type_: DataType) -> bool:
     return type_.kind in ("string", "binary") or (type_.kind == "decimal" and type_.precision > LONG_DIGITS)
 
 
-def accumulate(measure: Measure, batch: Batch, cells: IntArray, count: int) -> Planes | None:
+def accumulate(measure: Measure, batch: Arguments, cells: IntArray, count: int) -> Planes | None:
     """The measure's planes over ``count`` cells; None for a count that equals the number of rows."""
     if measure.kind == "count":
         return _count(batch, measure, cells, count)
@@ -53,7 +53,7 @@ def accumulate(measure: Measure, batch: Batch, cells: IntArray, count: int) -> P
 
 
 def accumulate_rows(
-    measures: Sequence[Measure], batch: Batch, cells: IntArray, count: int
+    measures: Sequence[Measure], batch: Arguments, cells: IntArray, count: int
 ) -> tuple[IntArray, dict[Measure, Planes]]:
     """The number of rows of each cell, and the sums that came along in the same pass over the rows."""
     for measure in measures:
@@ -72,14 +72,14 @@ def stored(measure: Measure, planes: Planes) -> Planes:
     return tuple(p.astype(np.int64, copy=False) if kind == "add" else p for kind, p in zip(kinds, planes, strict=True))
 
 
-def _count(batch: Batch, measure: Measure, cells: IntArray, count: int) -> Planes | None:
+def _count(batch: Arguments, measure: Measure, cells: IntArray, count: int) -> Planes | None:
     valid = batch.value(measure.argument)
     if valid.null_count == 0:
         return None
     return (np.bincount(cells[np.asarray(valid.is_valid())], minlength=count),)
 
 
-def _exact_sum(measure: Measure, batch: Batch, cells: IntArray, count: int) -> Planes:
+def _exact_sum(measure: Measure, batch: Arguments, cells: IntArray, count: int) -> Planes:
     weights = batch.weights(measure.argument)
     return tuple(np.bincount(cells, weights=limb, minlength=count) for limb in weights)
 
@@ -94,7 +94,7 @@ def _float_sum(column: Numbers, cells: IntArray, count: int) -> Planes:
     return (total, *(np.bincount(cells[odd], minlength=count) for odd in tally))
 
 
-def _extremum(measure: Measure, batch: Batch, cells: IntArray, count: int) -> Plane:
+def _extremum(measure: Measure, batch: Arguments, cells: IntArray, count: int) -> Plane:
     if ranked(measure.argument.type):
         (ranks,), values = rank([batch.value(measure.argument)])
         plane = identity("min" if measure.kind == "min" else "max", np.int64, count)

@@ -24,11 +24,12 @@ import pyarrow as pa
 
 from millstream.kernels.aggregate import Plane, Planes
 from millstream.kernels.checksum import Altered, checksum
+from millstream.kernels.nulls import blanked
 
 IntArray = npt.NDArray[np.int64]
 
 # Changes with the bytes that the same cells give: who ingests a batch again must not expect those of another format.
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _narrow(values: IntArray) -> pa.Array:
 
 def _stored(plane: Plane) -> pa.Array:
     if isinstance(plane, pa.Array):
-        return plane
+        return blanked(plane)
     if plane.dtype == np.int64 and len(plane) and int(plane.min()) >= 0:
         return _narrow(plane.astype(np.int64, copy=False))
     return pa.array(plane)
@@ -106,7 +107,7 @@ def encode_apart(cells: Cells) -> tuple[pa.Buffer, int]:
     for index, planes in enumerate(cells.partials):
         for number, plane in enumerate(planes or ()):
             columns[f"{index}.{number}"] = _stored(plane)
-    keys = pa.table({str(i): column for i, column in enumerate(cells.keys)})
+    keys = pa.table({str(i): blanked(column) for i, column in enumerate(cells.keys)})
     table = pa.table(columns)
     if cells.index is None:
         alone = _streams(keys, table)

@@ -14,7 +14,7 @@ from millstream.kernels.classes import ClassTable, table_of
 from millstream.kernels.dense import Labels
 from millstream.kernels.rest import Shape, Shaped, shape_of
 from millstream.kernels.slices import Slicer
-from millstream.model.expression import Expression
+from millstream.model.expression import Expression, columns
 from millstream.model.group import GroupVersion
 from millstream.model.query import WindowSpec
 from millstream.model.selection import attributes
@@ -49,6 +49,12 @@ class Group:
     def row_columns(self) -> tuple[str, ...]:
         """The columns that some member's rows must keep, by name."""
         return tuple(sorted({name for member in self.version.members for name in member.columns}))
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The columns that some member asks for."""
+        asked = {name for e in (*self.selected, *self.accumulated, *self.projected) for name in columns(e)}
+        return frozenset(asked.union(self.row_columns))
 
     @property
     def has_rows(self) -> bool:

@@ -3,9 +3,10 @@
     code = (slice · (classes + 1) + class) · keys + key
 
 Over ``code`` every partial aggregate is one ``np.bincount`` (10 times faster than grouping); the extra class collects
-the rows that no query wants. Where codes would span far more cells than there are rows, the codes that occur are
-numbered first. Groups that keep rows also get them ordered by ``code``: what a bucket's index is made of. Where most of
-their cells would hold a single row, each row is a cell of its own, and nothing is ordered or added up.
+the rows that no query wants. Rows that come slice by slice are taken so, with no slice in their codes. Where codes
+would span far more cells than there are rows, the codes that occur are numbered first. Groups that keep rows also get
+them ordered by ``code``: what a bucket's index is made of. Where most of their cells would hold a single row, each row
+is a cell of its own, and nothing is ordered or added up.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.kernels.aggregate import Planes, accumulate, accumulate_rows, stored, unrank
-from millstream.kernels.batch import Batch
+from millstream.kernels.batch import Arguments, Batch, Stretch
 from millstream.kernels.bucket import Cells, pick
 from millstream.kernels.dense import Labels, lay_out, per_query, to_ranks
 from millstream.kernels.group import Group
@@ -75,9 +76,12 @@ def slice_cells(group: Group, batch: Batch, watermark: int | None, tally: Tally)
     count_argument_failures(group, batch, tally)
     if not batch.rows or not group.table.classes:
         return []
-    starts, slice_of = batch.slices(group.slicer)
     keys = batch.keys(group.version.keys or ())
     width = (group.table.classes + 1) * keys.count
+    stretches = None if group.has_rows else batch.stretches(group.slicer)
+    if stretches is not None and _few_cells(len(stretches) * width, batch.rows):
+        return _slice_by_slice(group, batch, stretches, watermark, keys)
+    starts, slice_of = batch.slices(group.slicer)
     open_ = np.array([watermark is None or group.last_end(int(s)) > watermark for s in starts])
     ends = [group.slicer.end(int(start)) for start in starts]
     if group.has_rows and not group.version.measures and batch.rows < ALONE * len(starts) * width:
@@ -87,11 +91,22 @@ def slice_cells(group: Group, batch: Batch, watermark: int | None, tally: Tally)
     code += keys.codes
     if len(starts) > 1:
         code += slice_of * width
-    if len(starts) * width <= max(DENSE_CELLS, DENSE_FACTOR * batch.rows):
-        found = _dense(group, batch, code, open_, keys)
-    else:
-        found = _sparse(group, batch, code, open_, keys)
+    found = _accumulated(group, batch, code, open_, keys)
     return [SliceCells(int(starts[i]), ends[i], _relabel(group, cells), order) for i, cells, order in found]
+
+
+def _slice_by_slice(
+    group: Group, batch: Batch, stretches: Sequence[Stretch], watermark: int | None, keys: Keys
+) -> list[SliceCells]:
+    """Rows that come slice by slice, as most streams have them: no row needs the number of its slice."""
+    code = batch.classes(group.table, keys.count)
+    code += keys.codes
+    made = []
+    for one in stretches:
+        if watermark is None or group.last_end(one.start) > watermark:
+            for _, cells, _ in _accumulated(group, one, code[one.places], np.ones(1, np.bool_), keys):
+                made.append(SliceCells(one.start, group.slicer.end(one.start), _relabel(group, cells)))
+    return made
 
 
 # The number of a slice, its cells, and the rows in them where those are kept.
@@ -118,7 +133,18 @@ def _row_by_row(group: Group, batch: Batch, slice_of: IntArray, open_: BoolArray
             yield index, Cells.of_rows(values, key, label[here]), here
 
 
-def _dense(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
+def _accumulated(group: Group, batch: Arguments, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
+    """The cells of ``len(open_)`` slices."""
+    width = (group.table.classes + 1) * keys.count
+    dense = _few_cells(len(open_) * width, batch.rows)
+    return (_dense if dense else _sparse)(group, batch, code, open_, keys)
+
+
+def _few_cells(cells: int, rows: int) -> bool:
+    return cells <= max(DENSE_CELLS, DENSE_FACTOR * rows)
+
+
+def _dense(group: Group, batch: Arguments, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
     """Accumulate over every code there could be; the planes of a slice are a range of them."""
     width = (group.table.classes + 1) * keys.count
     wanted = group.table.classes * keys.count
@@ -142,7 +168,7 @@ def _orders(
     return rows_of_spans(cells, rows, spans) if group.has_rows else [None] * len(spans)
 
 
-def _sparse(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
+def _sparse(group: Group, batch: Arguments, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
     """Number the codes that occur; the rows nobody wants share one more number, which is left out."""
     width = (group.table.classes + 1) * keys.count
     wanted = np.zeros((len(open_), group.table.classes + 1), np.bool_)
@@ -164,7 +190,7 @@ def _sparse(group: Group, batch: Batch, code: IntArray, open_: BoolArray, keys: 
             yield index, _cells(keys, inside, rows[first:last], _stored(group, partials, where)), mine
 
 
-def _accumulate(group: Group, batch: Batch, cells: IntArray, count: int) -> tuple[IntArray, list[Planes | None]]:
+def _accumulate(group: Group, batch: Arguments, cells: IntArray, count: int) -> tuple[IntArray, list[Planes | None]]:
     measures = group.version.measures
     rows, known = accumulate_rows(measures, batch, cells, count)
     return rows, [known[m] if m in known else accumulate(m, batch, cells, count) for m in measures]

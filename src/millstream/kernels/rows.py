@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from millstream.kernels.bucket import Cells
 from millstream.kernels.group import Group
+from millstream.kernels.nulls import blanked
 
 IntArray = npt.NDArray[np.int64]
 
@@ -131,6 +132,8 @@ class RowTable:
     def _write(self, rows: pa.Table) -> None:
         # Named anew, because what else a schema says may differ between the files of a stream.
         table = pa.table([rows.column(name) for name in self.columns], names=list(self.columns)).combine_chunks()
+        clean = [pa.chunked_array([blanked(chunk) for chunk in c.chunks], c.type) for c in table.columns]
+        table = pa.table(clean, names=list(self.columns))
         if self._writer is None:
             self._writer = pa.ipc.new_stream(self._sink, table.schema)
         self._writer.write_table(table)

@@ -49,6 +49,10 @@ class Slicer:
             np.maximum(best, times - (times - phase) % step, out=best)
         return best
 
+    def start(self, time: int) -> int:
+        """The largest edge ≤ one time."""
+        return max(time - (time - phase) % step for phase, step in self.progressions)
+
     def end(self, start: int) -> int:
         """The smallest edge > ``start``."""
         return min(start + step - (start - phase) % step for phase, step in self.progressions)
@@ -69,6 +73,20 @@ class Slicer:
         distinct, back = np.unique(units, return_inverse=True)
         starts, slice_of_unit = np.unique(self.starts(first + distinct * self.unit), return_inverse=True)
         return starts, slice_of_unit[back]
+
+    def edges(self, times: IntArray, most: int) -> tuple[IntArray, IntArray]:
+        """Of ascending times: the distinct slice starts, and the places at which their rows begin, with the number of
+        times at last. After ``most`` slices it is given up: what is found then is one more than that.
+
+        >>> Slicer(((0, 10),), 10).edges(np.array([3, 7, 12, 35, 36]), most=5)
+        (array([ 0, 10, 30]), array([0, 2, 3, 5]))
+        """
+        starts: list[int] = []
+        places = [0]
+        while places[-1] < len(times) and len(starts) <= most:
+            starts.append(self.start(int(times[places[-1]])))
+            places.append(int(np.searchsorted(times, self.end(starts[-1]))))
+        return np.array(starts, np.int64), np.array(places, np.int64)
 
 
 def _used(starts: IntArray, located: IntArray) -> tuple[IntArray, IntArray]:

@@ -28,11 +28,13 @@ Admitted = tuple[pa.Table, IntArray]
 
 
 class Admission:
-    """Lets the rows of a task in; ``clock`` is the time of its micro-batch."""
+    """Lets the rows of a task in; ``clock`` is the time of its micro-batch. Whether event times are columns of theirs
+    is the same for all of them (``keeps_times``), since rows of several chunks are put together."""
 
-    def __init__(self, stream: Stream, clock: int) -> None:
+    def __init__(self, stream: Stream, clock: int, keeps_times: bool = True) -> None:
         self._stream = stream
         self._clock = clock
+        self._keeps_times = keeps_times
         self.rows = 0
         self.bytes = 0
         self.rejected: list[pa.Table] = []
@@ -46,21 +48,28 @@ class Admission:
             if isinstance(chunk, SourceError):
                 row = [[chunk.message], [chunk.detail or ""], [""]]
                 self.rejected.append(pa.table(row, schema=REJECTED))
+            elif chunk.span is not None:
+                self._count(chunk)
+                yield chunk.table, spread(*chunk.span, chunk.table.num_rows)
             else:
-                yield self._admit(chunk)
+                table, times = self._admit(chunk)
+                yield table if self._keeps_times else table.drop_columns(self._stream.time), times
+
+    def _count(self, chunk: Chunk) -> None:
+        self.rows += chunk.rows
+        self.bytes += chunk.table.nbytes
 
     def _admit(self, chunk: Chunk) -> Admitted:
         """Count the chunk's rows, and send those without a usable event time to the dead letters."""
         table = chunk.table
-        self.rows += chunk.rows
-        self.bytes += table.nbytes
+        self._count(chunk)
         if chunk.rejected is not None:
             self.rejected.append(chunk.rejected)
         column = table.column(self._stream.time)
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
         whole = not column.null_count
         times = np.asarray(column.view(pa.int64()) if whole else column.view(pa.int64()).fill_null(0))
-        latest = None if self._stream.max_skew is None else self._clock + self._stream.max_skew
+        latest = latest_time(self._stream, self._clock)
         if whole and (latest is None or not len(times) or int(times.max()) <= latest):
             return table, times
         valid = np.asarray(column.is_valid())
@@ -79,6 +88,24 @@ class Admission:
         raw = [json.dumps(row, default=str, ensure_ascii=False) for row in rows]
         origins = [chunk.origin_of(int(i)) for i in places]
         self.rejected.append(pa.table([reasons, origins, raw], schema=REJECTED))
+
+
+def latest_time(stream: Stream, clock: int) -> int | None:
+    """The largest event time that is let in; None for any."""
+    return None if stream.max_skew is None else clock + stream.max_skew
+
+
+def spread(low: int, high: int, rows: int) -> IntArray:
+    """Times of rows of which nothing is known but the smallest and the largest time.
+
+    >>> spread(10, 20, 4)
+    array([10, 13, 16, 20])
+    """
+    times = np.arange(rows, dtype=np.int64)
+    times *= (high - low) // max(rows - 1, 1)
+    times += low
+    times[-1:] = high
+    return times
 
 
 def _readable(table: pa.Table) -> pa.Table:

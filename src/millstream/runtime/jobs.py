@@ -20,7 +20,7 @@ from millstream.model.plan import BatchResult, FireResult
 from millstream.runtime.entering import ASIDE_POOL, FIRE_POOL, INGEST_POOL, POOL_VARIABLE, enter
 from millstream.runtime.fire import FireTask, run_fire
 from millstream.runtime.join_fire import JoinTask, run_join_fire
-from millstream.runtime.worker import IngestTask, merged, needed_columns, run_ingest
+from millstream.runtime.worker import IngestTask, merged, needed_columns, run_ingest, unread_times
 from millstream.sources.chunk import Chunk, Origin
 from millstream.sources.splits import Split, read_split
 
@@ -74,11 +74,11 @@ def _ingest_splits(task: IngestTask, splits: list[Split], strict: bool = False) 
 
 
 def _read(task: IngestTask, splits: Sequence[Split], strict: bool = False) -> Iterator[Chunk | SourceError]:
-    wanted = needed_columns(task)
+    wanted, unread = needed_columns(task), unread_times(task)
     fields = [f for f in task.stream.fields]
     for split in splits:
         try:
-            yield from read_split(split, fields, wanted)
+            yield from read_split(split, fields, wanted, unread)
         except SourceError as error:
             if strict:
                 raise

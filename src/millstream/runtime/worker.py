@@ -29,16 +29,24 @@ from millstream.kernels.ingest import SliceCells, Tally, blame, late_rows, slice
 from millstream.kernels.merge import merge
 from millstream.kernels.rows import RowTable
 from millstream.model import statistics
-from millstream.model.expression import columns
 from millstream.model.legs import query_of_member
 from millstream.model.plan import AnswerFile, BatchResult, Bucket, BucketFile, Damage
 from millstream.model.query import WindowSpec
 from millstream.model.statistics import Figures
 from millstream.model.stream import Stream
-from millstream.runtime.admitting import GATHERED_ROWS, Admission, Admitted, divided, gathered, rows_together, together
+from millstream.runtime.admitting import (
+    GATHERED_ROWS,
+    Admission,
+    Admitted,
+    divided,
+    gathered,
+    latest_time,
+    rows_together,
+    together,
+)
 from millstream.runtime.home import ANSWERS, BUCKETS, DEAD, Home
 from millstream.runtime.loading import load_group
-from millstream.sources.chunk import Chunk
+from millstream.sources.chunk import Chunk, Unread
 
 # glibc's names for two of its limits.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
@@ -87,10 +95,31 @@ def _evaluator(limits: Limits) -> Evaluator:
 
 def needed_columns(task: IngestTask) -> list[str]:
     """The columns to read: the event time, and what some query asks for."""
-    groups = [load_group(task.home, path) for path in task.versions]
-    asked = {name for g in groups for e in (*g.selected, *g.accumulated, *g.projected) for name in columns(e)}
-    asked |= {name for group in groups for name in group.row_columns}
+    asked = frozenset[str]().union(*(group.columns for group in _groups(task)))
     return [f.name for f in task.stream.fields if f.name == task.stream.time or f.name in asked]
+
+
+def _groups(task: IngestTask) -> list[Group]:
+    return [load_group(task.home, path) for path in task.versions]
+
+
+def unread_times(task: IngestTask) -> Unread | None:
+    """Event times that nobody asks for are not read where all rows of a row group lie in one slice of each group of
+    queries, none of them late or ahead of the clock; None where they always have to be, as without windows: nothing
+    would bound what is measured of delays then."""
+    groups = _groups(task)
+    asked = frozenset[str]().union(*(group.columns for group in groups))
+    slicers = {group.slicer for group in groups if group.version.windowed}
+    if task.stream.time in asked or not asked or not slicers:
+        return None
+    latest = latest_time(task.stream, task.clock)
+
+    def enough(low: int, high: int) -> bool:
+        if (task.watermark is not None and low < task.watermark) or (latest is not None and high > latest):
+            return False
+        return all(slicer.start(low) == slicer.start(high) for slicer in slicers)
+
+    return Unread(task.stream.time, enough)
 
 
 @dataclass
@@ -132,7 +161,8 @@ def run_ingest(task: IngestTask, chunks: Iterable[Chunk | SourceError]) -> Batch
         return BatchResult(0, 0, None, 0, 0, damaged=tuple(damaged))
     evaluates = evaluator(task.limits, _last_rows.get(task.stream.name, 0))
     row_table = RowTable(sorted({name for group in groups for name in group.row_columns}))
-    work = _Work(task, groups, evaluates, row_table, Admission(task.stream, task.clock))
+    admission = Admission(task.stream, task.clock, keeps_times=unread_times(task) is None)
+    work = _Work(task, groups, evaluates, row_table, admission)
     admitted = work.admission.admitted(_timed(chunks, work.seconds, "read"))
     for pieces in gathered(admitted, rows_together(task.stream, task.gathered_rows)):
         _ingest(work, pieces)

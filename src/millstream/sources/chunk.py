@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,12 +23,23 @@ REJECTED = pa.schema([("reason", pa.string()), ("origin", pa.string()), ("raw", 
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """A column of times that need not be read where the smallest and the largest of them, in microseconds, are
+    enough."""
+
+    column: str
+    enough: Callable[[int, int], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
-    """``rejected`` has the schema ``REJECTED``, or is None when every row was decoded."""
+    """``rejected`` has the schema ``REJECTED``, or is None when every row was decoded. ``span``: the smallest and the
+    largest time, where these were enough and the column was not read."""
 
     table: pa.Table
     rejected: pa.Table | None
     origin: Origin
+    span: tuple[int, int] | None = None
 
     @property
     def rows(self) -> int:

@@ -13,7 +13,7 @@ from millstream.config import nearest
 from millstream.errors import SourceError
 from millstream.model.stream import Field
 from millstream.model.types import FLOATING, INTEGRAL, DataType, type_from_arrow
-from millstream.sources.chunk import CHUNK_ROWS, REJECTED, Chunk, Origin
+from millstream.sources.chunk import CHUNK_ROWS, REJECTED, Chunk, Origin, Unread
 from millstream.sources.files import PARQUET_TROUBLE, file_trouble, local_path, open_file
 from millstream.sources.schema import UINT64_DIGITS, parquet_schema
 
@@ -110,7 +110,12 @@ def widens(arrow: pa.DataType, wanted: DataType) -> bool:
 
 
 def read_parquet(
-    path: str, first_row: int, rows: int | None, fields: Sequence[Field], columns: Sequence[str]
+    path: str,
+    first_row: int,
+    rows: int | None,
+    fields: Sequence[Field],
+    columns: Sequence[str],
+    unread: Unread | None = None,
 ) -> Iterator[Chunk]:
     """The rows ``first_row … first_row + rows`` in chunks; None means to the end."""
     types = {field.name: field.type for field in fields}
@@ -121,8 +126,11 @@ def read_parquet(
             check_schema(path, found, fields)
             marked = _is_marked(file)
             wanted = [*columns, *((REASON, ORIGIN, RAW) if marked else ())]
-            for first, batch in _batches(path, file, first_row, rows, wanted):
-                yield _chunk(path, first, batch, columns, types, marked)
+            if unread and (marked or not _can_spare(unread.column, columns, found, types)):
+                unread = None
+            for first, batch, span in _batches(path, file, first_row, rows, wanted, unread):
+                kept = [name for name in columns if unread is None or span is None or name != unread.column]
+                yield _chunk(path, first, batch, kept, types, marked, span)
     except PARQUET_TROUBLE as error:
         raise file_trouble(path, error) from None
 
@@ -131,10 +139,35 @@ def _is_marked(file: pq.ParquetFile) -> bool:
     return MARKED in (file.schema_arrow.metadata or {})
 
 
+def _can_spare(column: str, columns: Sequence[str], found: dict[str, pa.DataType], types: dict[str, DataType]) -> bool:
+    """Whether statistics of the column are in the stream's unit, and rows can be counted by another."""
+    return len(columns) > 1 and found[column] == types[column].arrow
+
+
+def _span(file: pq.ParquetFile, group: int, unread: Unread) -> tuple[int, int] | None:
+    """The smallest and the largest value of the column in a row group, as its writer noted them, where they are enough;
+    None where they are not, or nothing was noted, or there are NULLs."""
+    chunks = file.metadata.row_group(group)
+    for index in range(chunks.num_columns):
+        chunk = chunks.column(index)
+        if chunk.path_in_schema == unread.column and chunk.physical_type == "INT64":
+            noted = chunk.statistics
+            if noted is not None and noted.has_min_max and noted.has_null_count and not noted.null_count:
+                span = noted.min_raw, noted.max_raw
+                return span if unread.enough(*span) else None
+    return None
+
+
 def _batches(
-    path: str, file: pq.ParquetFile, first_row: int, rows: int | None, columns: Sequence[str]
-) -> Iterator[tuple[int, pa.Table]]:
-    """Pieces of the range, each with the number of its first row."""
+    path: str,
+    file: pq.ParquetFile,
+    first_row: int,
+    rows: int | None,
+    columns: Sequence[str],
+    unread: Unread | None = None,
+) -> Iterator[tuple[int, pa.Table, tuple[int, int] | None]]:
+    """Pieces of the range, each with the number of its first row; and with the span of the ``unread`` column where that
+    is enough, which only whole row groups have. Their columns are the others then."""
     metadata = file.metadata
     stop_row = metadata.num_rows if rows is None else min(first_row + rows, metadata.num_rows)
     begin = 0
@@ -142,10 +175,15 @@ def _batches(
         end = begin + metadata.row_group(group).num_rows
         low, high = max(begin, first_row), min(end, stop_row)
         if low < high:
+            # Read in one piece, so that nothing is known of rows that could not be read.
+            whole = (low, high) == (begin, end) and end - begin <= CHUNK_ROWS
+            span = _span(file, group, unread) if unread and whole else None
+            wanted = [name for name in columns if unread is None or span is None or name != unread.column]
             if 2 * (high - low) < end - begin:
-                yield from _from_cursor(path, file, group, begin, low, high, columns)
+                found = _from_cursor(path, file, group, begin, low, high, wanted)
             else:
-                yield from _group_batches(file, group, begin, low, high, columns)
+                found = _group_batches(file, group, begin, low, high, wanted)
+            yield from ((first, batch, span) for first, batch in found)
         begin = end
 
 
@@ -208,7 +246,13 @@ def _from_cursor(
 
 
 def _chunk(
-    path: str, first: int, table: pa.Table, columns: Sequence[str], types: dict[str, DataType], marked: bool
+    path: str,
+    first: int,
+    table: pa.Table,
+    columns: Sequence[str],
+    types: dict[str, DataType],
+    marked: bool,
+    span: tuple[int, int] | None,
 ) -> Chunk:
     rejected, positions = None, None
     if marked and table[REASON].null_count < table.num_rows:
@@ -218,7 +262,7 @@ def _chunk(
         positions = good.to_numpy().nonzero()[0]
         table = table.filter(good)
     cast = [_cast(table[name], types[name].arrow) for name in columns]
-    return Chunk(pa.table(cast, list(columns)), rejected, Origin(path, first + 1, 0, positions))
+    return Chunk(pa.table(cast, list(columns)), rejected, Origin(path, first + 1, 0, positions), span)
 
 
 def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:

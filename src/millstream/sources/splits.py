@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from millstream.model.stream import Field
-from millstream.sources.chunk import CHUNK_ROWS, Chunk, Origin
+from millstream.sources.chunk import CHUNK_ROWS, Chunk, Origin, Unread
 from millstream.sources.generators import RowGenerator
 from millstream.sources.parquet import Footer, read_parquet
 from millstream.sources.text import read_text
@@ -43,8 +43,11 @@ class GeneratorSplit:
 Split = FileSplit | GeneratorSplit
 
 
-def read_split(split: Split, fields: Sequence[Field], columns: Sequence[str]) -> Iterator[Chunk]:
-    """The rows of a split in chunks of at most ``CHUNK_ROWS``: the asked columns (at least one), in the stream's types.
+def read_split(
+    split: Split, fields: Sequence[Field], columns: Sequence[str], unread: Unread | None = None
+) -> Iterator[Chunk]:
+    """The rows of a split in chunks of at most ``CHUNK_ROWS``: the asked columns (at least one), in the stream's types,
+    but for one that may stay ``unread`` where the file says enough about it.
 
     SourceError BAD_FILE when the file is unreadable, truncated or of another schema; chunks before it are good.
     """
@@ -54,7 +57,7 @@ def read_split(split: Split, fields: Sequence[Field], columns: Sequence[str]) ->
             table = split.generator.generate(start, stop, columns)
             yield Chunk(table, None, Origin(split.generator.kind, start + 1))
     elif split.format == "parquet":
-        yield from read_parquet(split.path, split.first_row, split.rows, fields, columns)
+        yield from read_parquet(split.path, split.first_row, split.rows, fields, columns, unread)
     else:
         yield from read_text(split.path, split.format, split.start, split.stop, fields, columns)
 

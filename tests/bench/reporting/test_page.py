@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.bench.reporting.suites import SQL, result, sweep
 
-from millstream.bench.driving.model import Suite
+from millstream.bench.driving.model import Search, Suite
 from millstream.bench.reporting.markup import VOID
 from millstream.bench.reporting.page import write_page
 
@@ -119,6 +119,22 @@ def test_drawings_take_the_colour_of_the_page(page: str, tmp_path: Path) -> None
     names = {path.name for path in (tmp_path / "plots").iterdir()}
     assert {"astream-sc1-throughput.svg", "astream-sc1-sharing-millstream.svg", "astream-sc1-queue-1.svg"} <= names
     assert {"astream-sc2-fluctuation-1.svg", "astream-sc2-deployment.svg", "astream-sc2-breakdown.svg"} <= names
+
+
+def test_other_densities_and_cores_have_plots_of_their_own(tmp_path: Path) -> None:
+    """And are no lines of one point among those of the number of queries."""
+    suite = sweep()
+    odd = [result(rate=500.0, density=100_000), result(rate=2500.0, cores=1), result(rate=9000.0, density=0)]
+    odd += [result(rate=800.0, system="flink", density=20_000)]
+    more = [Search("odd", (run,)) for run in odd]
+    write_page(replace(suite, searches=(*suite.searches, *more)), tmp_path)
+    drawn = {name: (tmp_path / "plots" / f"astream-sc1-{name}.svg").read_text() for name in ("throughput", "density")}
+    assert "density" not in drawn["throughput"]
+    assert "core" not in drawn["throughput"]
+    assert "100k" in drawn["density"]
+    assert "flink" not in drawn["density"], "a point makes no line"
+    assert "queries" not in drawn["density"]
+    assert (tmp_path / "plots" / "astream-sc1-cores.svg").exists()
 
 
 def test_profiles_are_linked_within_the_report_only(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 RUNS = [search.best for search in sweep().searches if search.best]
 CHANGING = sweep().runs[0]
 BY_CORES = [result(rate=1000.0 * n, cores=n) for n in (1, 2, 4)]
+BY_DENSITY = [result(rate=n**0.5, density=n) for n in (100_000, 2_000_000)]
 
 
 def differences() -> list[Difference]:
@@ -58,6 +59,10 @@ DRAWN: dict[str, tuple[Callable[[Path], bool], list[str]]] = {
         ["read", "aggregate", "spark, 10 queries", "ms, as the system counts them"],
     ),
     "cores": (lambda p: plots.cores(BY_CORES, p), ["cores", "millstream", "4"]),
+    "density": (
+        lambda p: plots.density(BY_DENSITY, p),
+        ["rows for each second of event time", "Seconds of event time in a second", "millstream", "100k", "2M"],
+    ),
     "queue": (
         lambda p: plots.queue(sweep().searches[0].runs, p),
         ["8000 rows/s: not sustained", "3999 rows/s: sustained"],
@@ -91,7 +96,7 @@ def test_without_results_nothing_is_drawn(tmp_path: Path) -> None:
     empty = replace(result(latencies=(), phases={}, taken=0.0), queue=())
     path = tmp_path / "a.svg"
     over_time = (plots.latency, plots.rates, plots.deployment, plots.queue)
-    several = (*over_time, plots.throughput, plots.sharing, plots.breakdown, plots.cores)
+    several = (*over_time, plots.throughput, plots.sharing, plots.breakdown, plots.cores, plots.density)
     assert not any(draw([empty], path) for draw in several)
     assert not any(draw([], path) for draw in several)
     assert not plots.fluctuation(empty, path)

@@ -263,6 +263,25 @@ def cores(runs: Sequence[RunResult], path: Path) -> bool:
     return bool(kept) and _drawn(path, paint)
 
 
+def density(runs: Sequence[RunResult], path: Path) -> bool:
+    """Input rows a second against the rows of each second of event time, and the seconds of it that pass in one."""
+    kept = [run for run in runs if run.taken_rate > 0 and run.spec.density]
+
+    def paint(left: Any, right: Any) -> None:
+        for some, name, look in _series(kept, "density"):
+            densities = [run.spec.density for run in some]
+            left.plot(densities, [run.taken_rate for run in some], **look, label=name)
+            right.plot(densities, [run.taken_rate / run.spec.density for run in some], **look, label=name)
+        for axes, title in ((left, "Input rows/s"), (right, "Seconds of event time in a second")):
+            axes.set(title=title, xlabel="rows for each second of event time", xscale="log")
+            _ticks_at(axes.xaxis, sorted({run.spec.density for run in kept}))
+            axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_formatter(lambda value, _: tick(value))
+        left.legend()
+
+    return bool(kept) and _drawn(path, paint, columns=2)
+
+
 def queue(runs: Sequence[RunResult], path: Path) -> bool:
     """Rows that waited over time for each rate tried; dashed is the slope on which the verdict rests."""
     kept = [run for run in runs if run.queue]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from millstream.bench.driving.model import QuerySpec, RunResult, RunSpec, Search
 from millstream.bench.reporting import figures, plots
 from millstream.bench.reporting.figures import Distribution
 from millstream.bench.reporting.markup import Markup, drawing, element, facts, folded, join, rows
-from millstream.bench.reporting.outcomes import Outcome
+from millstream.bench.reporting.outcomes import Cell, Outcome
 from millstream.bench.reporting.tables import latency_text
 from millstream.bench.tables import NONE
 from millstream.cli.output import count
@@ -54,11 +56,15 @@ def _plots(found: Sequence[Outcome]) -> list[Plot]:
     shown = [one.run for one in _ends(found)]
     with_phases = [one.run for one in found if figures.components(one.run)]
     made: list[Plot] = []
-    if len({figures.most_queries(run.spec) for run in sustained}) > 1:
+    usual = _usual(sustained)
+    if len({figures.most_queries(run.spec) for run in usual}) > 1:
         caption = "Highest sustained rates against the number of queries."
-        made.append(("throughput", lambda path: plots.throughput(sustained, path), caption))
-    if len({run.spec.cores for run in sustained}) > 1:
-        made.append(("cores", lambda path: plots.cores(sustained, path), "Highest sustained rates by cores."))
+        made.append(("throughput", lambda path: plots.throughput(usual, path), caption))
+    if by_cores := _along(sustained, "cores"):
+        made.append(("cores", lambda path: plots.cores(by_cores, path), "Highest sustained rates by cores."))
+    if by_density := _along([run for run in sustained if run.spec.density], "density"):
+        caption = "Highest sustained rates by density."
+        made.append(("density", lambda path: plots.density(by_density, path), caption))
     made.append(("latency", lambda path: plots.latency(shown, path), "Event-time latency over time, and its CDF."))
     made.append(("rates", lambda path: plots.rates(shown, path), "Throughput over time."))
     caption = "How long creates and deletes took, over time."
@@ -70,6 +76,23 @@ def _plots(found: Sequence[Outcome]) -> list[Plot]:
             made.append(_sharing(system, some))
     made.append(("breakdown", lambda path: plots.breakdown(with_phases, path), WHERE_TIME_GOES))
     return made
+
+
+def _usual(runs: Sequence[RunResult]) -> list[RunResult]:
+    """Those at the density and on the cores of most; the others have plots of their own."""
+    settings = Counter((run.spec.density, run.spec.cores) for run in runs)
+    return [run for run in runs if (run.spec.density, run.spec.cores) == settings.most_common(1)[0][0]]
+
+
+def _along(runs: Sequence[RunResult], part: str) -> list[RunResult]:
+    """Those that differ from another in one part of their cell alone: what makes a line."""
+    cells = {Cell.of(run.spec) for run in runs}
+    others = Counter(_rest(cell, part) for cell in cells)
+    return [run for run in runs if others[_rest(Cell.of(run.spec), part)] > 1]
+
+
+def _rest(cell: Cell, part: str) -> tuple[object, ...]:
+    return tuple(getattr(cell, field.name) for field in fields(cell) if field.name != part)
 
 
 def _fluctuation(run: RunResult, number: int) -> Plot:
