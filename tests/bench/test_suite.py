@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -116,29 +116,51 @@ def test_a_suite_that_is_ended_early_keeps_the_sections_that_are_complete(
     assert not list(directory.glob("work-*")), "rows and homes are gone"
 
 
-def test_runs_together_share_a_process_until_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the driver's own order is looked at: no process is started."""
-    started: list[str] = []
-    done: list[tuple[int, float, bool]] = []
+@dataclass
+class Order:
+    """What a campaign would run, in its order; no process is started. Runs at a rate of 2 fail."""
+
+    started: list[str] = field(default_factory=list)
+    done: list[tuple[int, RunSpec, bool]] = field(default_factory=list)
 
     @contextmanager
-    def process(self: Campaign, asked: Asked) -> Iterator[int]:
-        started.append(asked.system)
-        yield len(started)
+    def process(self, asked: Asked) -> Iterator[int]:
+        self.started.append(asked.system)
+        yield len(self.started)
 
-    def one_run(self: Campaign, spec: RunSpec, system: int, step: object, profiled: bool = True) -> RunResult:
-        done.append((system, spec.rate, profiled))
+    def run(self, spec: RunSpec, system: int, step: object, profiled: bool = True) -> RunResult:
+        self.done.append((system, spec, profiled))
         return replace(RUN, spec=spec, errors=("gone",) if spec.rate == 2.0 else ())
 
-    monkeypatch.setattr(Campaign, "_system", process)
-    monkeypatch.setattr(Campaign, "_run", one_run)
-    screen = Console(quiet=True)
-    several = Campaign(tmp_path, screen, steps=4)
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> Order:
+    order = Order()
+    monkeypatch.setattr(Campaign, "_system", lambda self, asked: order.process(asked))
+    monkeypatch.setattr(Campaign, "_run", lambda self, *args, **more: order.run(*args, **more))
+    return order
+
+
+@pytest.mark.parametrize(("workload", "requests"), [("astream-churn", True), ("poison-groups", False)])
+def test_a_warm_up_has_the_requests_of_its_workload_but_nobody_who_disturbs(
+    tmp_path: Path, order: Order, workload: str, requests: bool
+) -> None:
+    Campaign(tmp_path, Console(quiet=True), steps=1).run(Asked(workload, "millstream", seconds=40.0), 5e6)
+    (_, warm_up, profiled), (_, measured, _) = order.done
+    assert not profiled
+    assert bool(warm_up.requests) is requests
+    assert all(one.at < warm_up.seconds < measured.seconds for one in warm_up.requests)
+    assert measured.requests
+    assert (warm_up.rate, measured.rate) == (1e6, 5e6)
+
+
+def test_runs_together_share_a_process_until_one_fails(tmp_path: Path, order: Order) -> None:
+    several = Campaign(tmp_path, Console(quiet=True), steps=4)
     asked = Asked("astream-double", "millstream", seconds=20.0, queries=2)
     several.run_together((asked, rate) for rate in (1.0, 2.0, 3.0, 4.0))
-    assert started == ["millstream"] * 2
+    assert order.started == ["millstream"] * 2
     warm_up = False
-    assert done == [
+    assert [(system, spec.rate, profiled) for system, spec, profiled in order.done] == [
         (1, 1.0, warm_up), (1, 1.0, True), (1, 2.0, True), (2, 3.0, warm_up), (2, 3.0, True), (2, 4.0, True)
     ]  # fmt: skip
     assert [run.spec.rate for run in several.runs] == [1.0, 2.0, 3.0, 4.0]

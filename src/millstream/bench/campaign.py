@@ -22,6 +22,7 @@ from millstream.bench.progress import Progress, Step
 from millstream.bench.systems.kinds import system_kind
 from millstream.bench.systems.remote import RemoteSystem
 from millstream.bench.workloads.catalogue import find
+from millstream.bench.workloads.load import STEADY
 from millstream.cli.output import count
 
 DEFAULT_SECONDS = 20.0
@@ -101,7 +102,7 @@ class Campaign:
     def search(self, asked: Asked, start: float, most_runs: int = MOST_RUNS) -> Search:
         """Find the rate that a system sustains."""
         with self._progress.step(f"{asked.title}, sustainable rate") as step, self._system(asked) as system:
-            self._warm_up(asked.spec(start), system, step)
+            self._warm_up(asked, start, system, step)
             found = search(asked.title, start, lambda rate: self._run(asked.spec(rate), system, step), most_runs)
             best = found.best
             step.result = f"{count(best.spec.rate)} rows/s" if best else f"none; {found.runs[-1].verdict.reason}"
@@ -111,7 +112,7 @@ class Campaign:
     def run(self, asked: Asked, rate: float) -> RunResult:
         """One run at a rate."""
         with self._progress.step(f"{asked.title}, {count(rate)} rows/s") as step, self._system(asked) as system:
-            self._warm_up(asked.spec(rate), system, step)
+            self._warm_up(asked, rate, system, step)
             return self._kept_run(asked, rate, system, step)
 
     def run_together(self, cells: Iterable[tuple[Asked, float]]) -> None:
@@ -124,7 +125,7 @@ class Campaign:
                     asked, rate = rest.popleft()
                     with self._progress.step(f"{asked.title}, {count(rate)} rows/s") as step:
                         if not warm:
-                            self._warm_up(asked.spec(rate), system, step)
+                            self._warm_up(asked, rate, system, step)
                             warm = True
                         failed = bool(self._kept_run(asked, rate, system, step).errors)
 
@@ -134,12 +135,12 @@ class Campaign:
         self.runs.append(result)
         return result
 
-    def _warm_up(self, spec: RunSpec, system: RemoteSystem, step: Step) -> None:
-        """A short run that nobody sees: it starts workers, and lets Java compile."""
-        short = replace(
-            spec, rate=min(spec.rate, WARM_UP_RATE), seconds=WARM_UP_SECONDS, requests=(), rates=((0.0, 1.0),)
-        )
-        self._run(short, system, step, profiled=False)
+    def _warm_up(self, asked: Asked, rate: float, system: RemoteSystem, step: Step) -> None:
+        """A short run that nobody sees: it starts workers, and lets Java compile what rows and requests take."""
+        spec = replace(asked, seconds=WARM_UP_SECONDS).spec(min(rate, WARM_UP_RATE))
+        # Who disturbs the others comes unforeseen.
+        requests = tuple(one for one in spec.requests if all(query.watched for query in one.create))
+        self._run(replace(spec, requests=requests, rates=STEADY), system, step, profiled=False)
 
     @contextmanager
     def _system(self, asked: Asked) -> Iterator[RemoteSystem]:
