@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from millstream.config import (
     ReplayQuery,
     Settings,
+    available_cores,
     format_duration,
     load_replay_spec,
     load_stream_file,
@@ -233,3 +237,19 @@ def test_errors_in_a_spec_file_show_the_place(folder: Path) -> None:
 def test_thousands_of_queries(folder: Path) -> None:
     lines = "".join(f'  - {{id: q{i}, sql: "SELECT {i}"}}\n' for i in range(3000))
     assert len(load_replay_spec(write(folder, SPEC + lines)).queries) == 3002
+
+
+def test_cores_are_those_that_the_process_may_use() -> None:
+    one = min(os.sched_getaffinity(0))
+    asked = (
+        "import os; os.sched_setaffinity(0, [int(os.environ['ONE'])])\nfrom millstream.config import available_cores"
+    )
+    command = [sys.executable, "-c", f"{asked}\nprint(available_cores())"]
+    said = subprocess.run(command, env={**os.environ, "ONE": str(one)}, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "1"
+    assert available_cores() == len(os.sched_getaffinity(0))
+
+
+def test_without_affinity_the_cores_are_those_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert available_cores() == os.cpu_count()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections import deque
@@ -24,6 +23,7 @@ from millstream.bench.systems.remote import RemoteSystem
 from millstream.bench.workloads.catalogue import find
 from millstream.bench.workloads.load import STEADY
 from millstream.cli.output import count
+from millstream.config import available_cores
 
 DEFAULT_SECONDS = 20.0
 # Java compiles Spark's code for minutes, with a whole core at first: by then it takes a fifth of one.
@@ -64,7 +64,7 @@ class Asked:
             rates=load.rates,
             density=self.density,
             seed=seed,
-            cores=self.cores or len(os.sched_getaffinity(0)),
+            cores=self.cores or available_cores(),
         )
 
 
@@ -145,7 +145,7 @@ class Campaign:
     @contextmanager
     def _system(self, asked: Asked) -> Iterator[RemoteSystem]:
         assert self._workspace is not None
-        cores = asked.cores or len(os.sched_getaffinity(0))
+        cores = asked.cores or available_cores()
         system = RemoteSystem(system_kind(asked.system), self._workspace, cores)
         try:
             yield system

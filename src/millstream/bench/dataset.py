@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from millstream.bench.workload import FIELDS_MAX, KEYS
+from millstream.config import available_cores
 from millstream.sources.generators import DEFAULT_START, MICROS, AStreamGenerator
 
 # Both systems can then divide a file of a million rows among two cores without decoding a row group twice.
@@ -65,7 +66,7 @@ def write_dataset(dataset: Dataset, progress: Callable[[float], None] = lambda s
         pq.write_table(table, path, row_group_size=-(-dataset.file_rows // GROUPS_IN_FILE))
         os.utime(path, (first + number, first + number))
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(available_cores()) as pool:
         for done, _ in enumerate(pool.map(write, range(dataset.files)), start=1):
             progress(done / dataset.files)
 

@@ -21,10 +21,10 @@ from millstream.bench.journal import Journal
 from millstream.bench.measure import WARM_UP, Summary
 from millstream.bench.millstream_run import create
 from millstream.bench.workload import FIELDS_MAX, KEYS, STREAM, draw_query
-from millstream.config import Settings
+from millstream.config import Settings, available_cores
 from millstream.engine.engine import Engine
 from millstream.errors import EngineError, MillstreamError
-from millstream.runtime.session import build_session, machine_cores
+from millstream.runtime.session import build_session
 from millstream.sources.source import AStreamGenerator, Generator
 
 # Creates a second while latency is sampled: few enough that one seldom meets another.
@@ -45,7 +45,7 @@ def run_deploy(job: DeployJob, tell: Tell) -> DeployResult:
     session = build_session("bench: deployment")
     folder = Path(tempfile.mkdtemp(prefix="deploy-", dir=job.workspace))
     try:
-        with Engine(home=folder / "home", spark=session, settings=Settings(parallelism=machine_cores())) as engine:
+        with Engine(home=folder / "home", spark=session, settings=Settings(parallelism=available_cores())) as engine:
             return _Deployment(engine, job, tell).run()
     finally:
         session.stop()

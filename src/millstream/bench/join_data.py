@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from millstream.bench.dataset import Dataset, show_files
 from millstream.bench.join_workload import SOURCES, WORKLOADS, Workload
+from millstream.config import available_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def _write(feed: Feed, dataset: Dataset) -> None:
         pq.write_table(generator.generate(begin, begin + dataset.file_rows), path)
         os.utime(path, (first + number, first + number))
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(available_cores()) as pool:
         list(pool.map(write, range(dataset.files)))
 
 

@@ -15,10 +15,10 @@ from millstream.bench.join_jobs import CellFailed, Drained, JoinCell, JoinJob, J
 from millstream.bench.journal import Journal
 from millstream.bench.measure import throughput
 from millstream.bench.millstream_run import LOOK, create
-from millstream.config import Settings
+from millstream.config import Settings, available_cores
 from millstream.engine.engine import Engine
 from millstream.errors import EngineError
-from millstream.runtime.session import build_session, machine_cores
+from millstream.runtime.session import build_session
 from millstream.sources.source import ParquetFiles
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run_joins(job: JoinJob, tell: Tell) -> tuple[JoinResult | CellFailed, ...]:
 def _run(session: SparkSession, cell: JoinCell, folder: Path, tell: Tell) -> JoinResult:
     streams = cell.kind.streams
     tell(0.0, f"creating {cell.queries} queries")
-    with Engine(home=folder / "home", spark=session, settings=Settings(parallelism=machine_cores())) as engine:
+    with Engine(home=folder / "home", spark=session, settings=Settings(parallelism=available_cores())) as engine:
         journal = Journal(engine._core.metastore)
         for stream in streams:
             (folder / stream).mkdir()
@@ -89,6 +89,6 @@ def _drained(
     for stream in cell.kind.streams:
         engine._core.pipelines[stream].flush()
     engine._core.fire_all()
-    drained = drain(engine, queries, out, cell.drain_rows, machine_cores())
+    drained = drain(engine, queries, out, cell.drain_rows, available_cores())
     first = digest([out / f"{queries[0]}.parquet"]) if drained.complete else None
     return drained, first

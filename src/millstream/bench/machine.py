@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from millstream.config import available_cores
 from millstream.version import VERSION
 
 PACKAGES = ("pyspark", "pyarrow", "numpy", "duckdb", "SQLAlchemy")
@@ -34,7 +35,7 @@ class Machine:
 def describe_machine() -> Machine:
     return Machine(
         processor=_processor(),
-        cores=os.cpu_count() or 1,
+        cores=available_cores(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         system=platform.platform(),
         load=os.getloadavg()[0],

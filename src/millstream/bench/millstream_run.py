@@ -15,11 +15,11 @@ from millstream.bench.measure import throughput
 from millstream.bench.repeats import repeated
 from millstream.bench.state import state_size
 from millstream.bench.workload import KEYS, SCHEMA, STREAM, draw_queries
-from millstream.config import Settings
+from millstream.config import Settings, available_cores
 from millstream.engine.engine import Engine
 from millstream.engine.status import QueryRequest
 from millstream.errors import EngineError, MillstreamError
-from millstream.runtime.session import build_session, machine_cores
+from millstream.runtime.session import build_session
 from millstream.sources.source import ParquetFiles
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _run(session: SparkSession, cell: Cell, folder: Path, tell: Tell) -> Run:
     watched = folder / "in"
     watched.mkdir()
     tell(0.0, f"creating {cell.queries} queries")
-    with Engine(home=folder / "home", spark=session, settings=Settings(parallelism=machine_cores())) as engine:
+    with Engine(home=folder / "home", spark=session, settings=Settings(parallelism=available_cores())) as engine:
         journal = Journal(engine._core.metastore)
         source = ParquetFiles(str(watched), SCHEMA, cell.files_per_batch)
         engine.create_stream(STREAM, source, time="time", lateness="0 seconds")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ from millstream.bench.reporting.storing import save
 from millstream.bench.reporting.tables import print_suite
 from millstream.bench.systems.kinds import FLINK, MILLSTREAM, MILLSTREAM_FRAME, MILLSTREAM_ROWS, SPARK, SPARK_MERGED
 from millstream.bench.workloads.catalogue import WORKLOADS
-from millstream.config import nearest
+from millstream.config import available_cores, nearest
 from millstream.errors import SpecError
 
 # Rows a second to start a search with: about what each system sustains at most on two cores, with one query.
@@ -184,7 +183,7 @@ def _visitors(bench: _Bench) -> None:
 
 def _cores(bench: _Bench) -> None:
     """One core against all."""
-    cores = len(os.sched_getaffinity(0))
+    cores = available_cores()
     bench.sustained(MANY)
     if cores > 1:
         asked = bench.asked("astream-static", queries=MANY, cores=1)

@@ -4,6 +4,7 @@ Every key of a file is checked. An error names the path (``queries[3].create_at_
 for a name that does not exist, the nearest one that does.
 """
 
+from millstream.config.cores import available_cores
 from millstream.config.documents import nearest
 from millstream.config.durations import format_duration, parse_duration
 from millstream.config.limits import Limits
@@ -20,6 +21,7 @@ __all__ = [
     "Settings",
     "StreamDefinition",
     "StreamFile",
+    "available_cores",
     "format_duration",
     "load_replay_spec",
     "load_stream_file",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from millstream.config import available_cores
 from millstream.errors import EngineError
 from millstream.runtime.classes import use_archive
 from millstream.runtime.java import ensure_java, ensure_python
@@ -43,17 +43,13 @@ REQUIRED: dict[str, tuple[str, str]] = {
 }
 
 
-def machine_cores() -> int:
-    return os.cpu_count() or 2
-
-
 def build_session(name: str = "millstream", spare_slots: bool = True) -> SparkSession:
     """A local session for an embedded engine. ``local[n,3]`` retries failed tasks, which plain ``local[n]`` never
     does."""
     ensure_java()
     ensure_python()
     use_archive()
-    cores = machine_cores()
+    cores = available_cores()
     # Ingest may fill every core; half as many more slots let a fire, or the listing of new files, begin beside it, and
     # as many again one that runs aside.
     slots = cores + 2 * max(1, cores // 2) if spare_slots else cores

@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from millstream.config import available_cores
 from millstream.errors import EngineError, SourceError
 from millstream.model.plan import BatchResult, FireResult
 from millstream.runtime import jobs
@@ -27,7 +28,7 @@ from millstream.runtime.fire import FireTask
 from millstream.runtime.join_fire import JoinTask
 from millstream.runtime.liveness import NO_ANSWER, Liveness
 from millstream.runtime.scans import exact_splits, scanned_files
-from millstream.runtime.session import build_session, check_session, machine_cores, quieten
+from millstream.runtime.session import build_session, check_session, quieten
 from millstream.runtime.worker import IngestTask
 from millstream.sources.recipes import splits_text
 from millstream.sources.source import DataFrameSource, Source
@@ -52,7 +53,7 @@ class Spark:
         if session is not None:
             check_session(session)
             quieten(session)
-        cores = machine_cores() if session is None else self.session.sparkContext.defaultParallelism
+        cores = available_cores() if session is None else self.session.sparkContext.defaultParallelism
         self.parallelism = parallelism or cores
         self.analyzer = SparkAnalyzer(self.session)
         self.application = str(self.session.sparkContext.applicationId)

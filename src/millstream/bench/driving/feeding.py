@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from millstream.bench.driving.model import GeneratorProof, StreamSpec
 from millstream.bench.driving.pace import Pace
 from millstream.bench.systems import flink_rows
+from millstream.config import available_cores
 from millstream.runtime.home import sync_path
 from millstream.sources.generators import generator_from
 
@@ -103,7 +104,7 @@ def _make(supply: Supply, density: int, seed: int, known: Supply | None) -> Supp
         return spent
 
     first = known.files if known else 0
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(available_cores()) as pool:
         busy = sum(pool.map(make, range(first, supply.files)))
     return Supply(
         supply.stream,

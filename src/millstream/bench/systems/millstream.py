@@ -13,12 +13,12 @@ from millstream.bench.driving.model import Emission, QuerySpec
 from millstream.bench.journal import Journal
 from millstream.bench.systems.system import Queue, Seen
 from millstream.catalog.records import Fire
-from millstream.config import Settings
+from millstream.config import Settings, available_cores
 from millstream.engine.engine import Engine
 from millstream.engine.status import QueryRequest
 from millstream.errors import EngineError, MillstreamError
 from millstream.model.plan import BatchResult, IngestPlan
-from millstream.runtime.session import build_session, machine_cores
+from millstream.runtime.session import build_session
 from millstream.sources.source import ParquetFiles, Source
 from millstream.version import VERSION
 
@@ -44,7 +44,7 @@ class MillstreamSystem:
         # Creates and deletes that no micro-batch has been planned with yet, by epoch.
         self._waiting: list[tuple[int, str]] = []
         self._skew = time.time() - time.monotonic()
-        settings = Settings(parallelism=machine_cores())
+        settings = Settings(parallelism=available_cores())
         self._engine = Engine(home=folder / "home", spark=self._session, settings=settings)
         self._journal = Journal(self._engine._core.metastore, self._fired, self._committed)
         self._streams = [queue.stream.name for queue in queues]

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 from millstream.bench.driving.model import Emission, QuerySpec
 from millstream.bench.plain_run import STORE_SETTINGS, progress_end
 from millstream.bench.systems.system import Queue, Seen
+from millstream.config import available_cores
 from millstream.errors import EngineError
-from millstream.runtime.session import build_session, machine_cores
+from millstream.runtime.session import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -104,7 +105,7 @@ class SparkSystem:
         for name, value in STORE_SETTINGS[STATE_STORE].items():
             conf.set(name, value)
         conf.set("spark.sql.streaming.numRecentProgressUpdates", KEPT_PROGRESS)
-        conf.set("spark.sql.shuffle.partitions", str(machine_cores()))
+        conf.set("spark.sql.shuffle.partitions", str(available_cores()))
         self._merged = merged
         self._jobs: list[_Job] = []
         self._lock = threading.Lock()
