@@ -4,6 +4,7 @@
 
 A part is an Arrow IPC stream of answers with the same column types, one behind the other; the index says for every
 (query, window) which rows of which part are its answer. Columns have no names in a part: queries name them differently.
+Long integers are stored as narrow as their values allow.
 The answers of joins without grouping are not stored as rows: their part is a **description** (JSON) of the buckets
 that a reader builds the rows from, and the index has their number.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.kernels.checksum import checksum
 
@@ -98,7 +100,37 @@ def encode(parts: Sequence[Part]) -> Encoded:
 def _data(part: Part) -> pa.Buffer:
     if part.description is not None:
         return pa.py_buffer(part.description)
-    return _stream(pa.Table.from_arrays(list(part.columns), names=[str(i) for i in range(len(part.columns))]))
+    found = [_narrow(column) for column in part.columns]
+    fields = [
+        pa.field(str(i), small.type, metadata=None if small is column else _LONG)
+        for i, (small, column) in enumerate(zip(found, part.columns, strict=True))
+    ]
+    return _stream(pa.Table.from_arrays(found, schema=pa.schema(fields)))
+
+
+# What says of a column that it was one of 64 bits.
+_LONG = {b"type": b"int64"}
+
+
+def _narrow(column: pa.Array) -> pa.Array:
+    """A column of 64 bits in the fewest that hold its values: LZ4 takes ten times as long where most bytes are zeros
+    that say nothing, and makes no less of the few that do."""
+    if column.type != pa.int64() or column.null_count == len(column):
+        return column
+    found = pc.min_max(column).as_py()
+    for small in (pa.int8(), pa.int16(), pa.int32()):
+        limit = 1 << (small.bit_width - 1)
+        if -limit <= found["min"] and found["max"] < limit:
+            return column.cast(small)
+    return column
+
+
+def _whole(table: pa.Table) -> list[pa.ChunkedArray]:
+    """The columns as they were before they were made narrow."""
+    return [
+        column.cast(pa.int64()) if field.metadata == _LONG else column
+        for field, column in zip(table.schema, table.columns, strict=True)
+    ]
 
 
 def _index(entries: Sequence[Entry]) -> pa.Table:
@@ -178,7 +210,10 @@ class AnswerReader:
         if offset not in self._parts:
             self._parts[offset] = pa.ipc.open_stream(self._data.checked(*place)).read_all()
         rows = self._parts[offset].slice(r.first, r.rows)
-        return pa.Table.from_arrays(rows.columns, schema=schema) if schema.names else rows
+        columns = _whole(rows)
+        if schema.names:
+            return pa.Table.from_arrays(columns, schema=schema)
+        return pa.Table.from_arrays(columns, rows.column_names)
 
 
 def _range(e: dict[str, Any]) -> Range:
