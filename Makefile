@@ -59,7 +59,7 @@ bench-scale: $(STAMP)  ## throughput and deployment latency at 1 to 1000 queries
 bench-joins: $(STAMP)  ## joins at 1 to 500 queries, beside plain Spark; joins of up to five streams
 	$(BIN)/millstream bench joins $(ARGS)
 
-bench: $(STAMP)  ## every workload and figure beside plain Spark and Flink, as a page with plots (ARGS=--quick)
+bench: $(STAMP)  ## every workload and figure, each family beside plain Spark, as a page with plots (ARGS=--quick, --flink)
 	$(BIN)/millstream bench suite $(ARGS)
 
 bench-guard: $(STAMP)  ## a short benchmark that fails on a ratio against plain Spark far too small

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -13,6 +14,7 @@ from millstream.bench.driving.feeding import Feeder, Store
 from millstream.bench.driving.model import (
     GeneratorProof,
     Latency,
+    QuerySpec,
     QueueSample,
     RunResult,
     RunSpec,
@@ -171,9 +173,45 @@ def test_the_search_closes_in_on_the_limit(limit: float, start: float) -> None:
     assert len(found.runs) <= 16
 
 
-def test_the_search_ends_where_nothing_is_taken_at_all() -> None:
-    found = search("t", 1000.0, lambda rate: run_of(rate, 0.0))
-    assert (found.best, len(found.runs)) == (None, 1)
+def test_the_search_ends_where_nothing_is_taken_at_hardly_any_rows() -> None:
+    found = search("t", 10_000.0, lambda rate: replace(run_of(rate, 0.0), queue=tuple(samples(0.0))))
+    assert [run.spec.rate for run in found.runs] == [10_000.0, 2_500.0, 625.0]
+    assert found.best is None
+
+
+def test_the_search_ends_where_a_system_could_not_begin() -> None:
+    found = search("t", 10_000.0, lambda rate: replace(run_of(rate, 0.0), errors=("no Java",)))
+    assert [run.errors for run in found.runs] == [("no Java",)]
+
+
+@pytest.mark.parametrize(
+    ("windows", "seconds", "due"),
+    [
+        # length, slide, watched; the last window counted ends at 10 of 20 seconds, at a pace of two for one.
+        (((4, 4, True),), 20.0, 5),
+        (((4, 2, True), (5, 5, False), (0, 0, True)), 20.0, 9),
+        (((21, 1, True),), 20.0, 0),
+        (((4, 4, True),), 60.0, 22),
+    ],
+)
+def test_windows_that_were_over_long_before_the_end_must_have_been_answered(
+    windows: tuple[tuple[int, int, bool], ...], seconds: float, due: int
+) -> None:
+    initial = tuple(QuerySpec("q", "", a * MICROS, b * MICROS, watched=watched) for a, b, watched in windows)
+    asked = replace(spec(seconds=seconds), initial=initial, density=500)
+    verdict = judge(asked, pace_of(asked), samples(1.0, seconds), (), ())
+    assert verdict.sustained is (due == 0)
+    assert verdict.reason.startswith(f"not sustained: no answer, though {due} windows" if due else "sustained")
+    answered = [Latency(float(at), 1.0, 0.5, 1) for at in range(5, 20)]
+    assert judge(asked, pace_of(asked), samples(1.0, seconds), answered, ()).sustained
+
+
+def test_a_flat_queue_may_be_as_old_as_a_quarter_of_the_run() -> None:
+    """Micro-batches of 12 seconds, in a run that has several of them and in one that has not."""
+    for seconds, sustained in ((72.0, True), (24.0, False)):
+        times = [0.25 * step for step in range(1, int(seconds * 4) + 1)]
+        seen = [QueueSample(at, int(at * 1000), int(at * 1000), int((at - 12.0) * 1000), 1) for at in times]
+        assert judge(spec(seconds=seconds), pace_of(spec()), seen, (), ()).sustained is sustained
 
 
 def test_the_search_lowers_in_steps_where_an_overloaded_system_has_taken_little() -> None:

@@ -97,13 +97,23 @@ def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
     ("target", "words"),
     [
         (Target("more is better", 500.0, 1000.0), "met, 2 times"),
-        (Target("more is better", 500.0, 450.0), "missed by 10 %"),
-        (Target("less is better", 0.3, 0.6, at_most=True), "missed by 100 %"),
+        (Target("more is better", 500.0, 450.0), "missed: 450 of 500, 10 % short"),
+        (Target("more is better", 0.6, 0.36), "missed: 0.36 of 0.6, 40 % short"),
+        (Target("a little", 0.6, 0.599), "missed: 0.599 of 0.6, 0.2 % short"),
+        (Target("nothing", 200.0, 0.0), "missed: 0 of 200, 100 % short"),
+        (Target("less is better", 0.3, 0.6, at_most=True), "missed: 0.6 of at most 0.3, 100 % over"),
         (Target("less is better", 1.0, 0.0, at_most=True), "met"),
+        (Target("none is best", 0.0, 3.0, at_most=True), "missed: 3 of at most 0"),
+        # What was not sustained is missed, however good it looks.
+        (Target("good", 200.0, 230.0, held=False), "missed: not sustained; 230 of 200"),
+        (Target("good", 0.3, 0.1, at_most=True, held=False), "missed: not sustained; 0.1 of at most 0.3"),
+        (Target("bad", 200.0, 150.0, held=False), "missed: not sustained; 150 of 200, 25 % short"),
+        (Target("nothing", 200.0, None, held=False), "not measured"),
     ],
 )
 def test_a_verdict_says_by_how_much(target: Target, words: str) -> None:
     assert verdict(target).plain == words
+    assert target.met is (None if target.got is None else words.startswith("met"))
 
 
 def test_answers_agree_only_on_the_same_input() -> None:
@@ -123,7 +133,15 @@ def test_the_json_keeps_raw_numbers_and_verdicts() -> None:
     assert {target["met"] for target in body["targets"]} == {True}
 
 
-@pytest.mark.parametrize("found", [everything(), Measurements(QUIET, failures=("it broke",))], ids=["all", "nothing"])
+def missed() -> Measurements:
+    """Every figure is far from what is wanted."""
+    dense = {1: cell(1, 1e6, load=10**6), 1000: cell(1000, 1e5, load=10**9)}
+    return Measurements(QUIET, dense, {}, {1: cell(1, 2e6), 20: cell(20, 1e6)}, {}, deployment(p99=12.0, achieved=1.0))
+
+
+@pytest.mark.parametrize(
+    "found", [everything(), missed(), Measurements(QUIET, failures=("it broke",))], ids=["all", "missed", "nothing"]
+)
 def test_the_tables_fit_eighty_characters(found: Measurements) -> None:
     screen = Console(file=io.StringIO(), width=80)
     print_report(found, screen)

@@ -13,8 +13,12 @@ from rich.console import Console
 from millstream.bench import campaign, single, suite
 from millstream.bench.campaign import Asked, Campaign
 from millstream.bench.driving.model import Deployment, GeneratorProof, QueueSample, Request, RunResult, RunSpec, Verdict
+from millstream.bench.driving.pace import pace_of
+from millstream.bench.driving.trend import windows_due
+from millstream.bench.effects import requests_a_second, sharing_share, visitors_effect
 from millstream.bench.reporting.storing import load
-from millstream.bench.suite import SECTIONS, requests_a_second, sharing_share, visitors_effect
+from millstream.bench.suite import SECTIONS, modest
+from millstream.bench.workloads.catalogue import WORKLOADS
 from millstream.errors import MillstreamError
 
 SPEC = Asked("astream-double", "millstream", seconds=20.0, queries=2).spec(1000.0)
@@ -33,25 +37,24 @@ def taken(rate_before: float, rate_after: float, change: float) -> tuple[QueueSa
 
 def test_the_effect_of_newcomers_is_the_share_of_the_rate_that_is_lost() -> None:
     arrival = SPEC.requests[0].at
-    assert visitors_effect(replace(RUN, queue=taken(1000, 900, arrival))) == pytest.approx(0.1, abs=0.02)
-    assert visitors_effect(replace(RUN, queue=taken(1000, 1000, arrival))) == pytest.approx(0.0, abs=0.01)
-    assert visitors_effect(RUN) is None
+    assert visitors_effect(replace(RUN, queue=taken(1000, 900, arrival)), arrival) == pytest.approx(0.1, abs=0.02)
+    assert visitors_effect(replace(RUN, queue=taken(1000, 1000, arrival)), arrival) == pytest.approx(0.0, abs=0.01)
+    assert visitors_effect(RUN, arrival) is None
     steps = [(0, 0), (2, 1000), (7, 7000), (11, 11_800), (15, 16_600), (19, 21_160)]
     queue = [
         QueueSample(at / 4, 10**9, 10**9, max(rows for end, rows in steps if 4 * end <= at), 2) for at in range(81)
     ]
-    effect = visitors_effect(replace(RUN, queue=tuple(queue)))
+    effect = visitors_effect(replace(RUN, queue=tuple(queue)), arrival)
     assert effect == pytest.approx(0.05, abs=0.001), "1200 rows a second before, 1140 after, in steps of seconds"
-    assert visitors_effect(replace(RUN, spec=replace(SPEC, requests=()))) is None
 
 
-def test_requests_count_from_the_first_that_was_due() -> None:
-    """Ten seconds, a create and a delete each second from the first on; the last are acknowledged too late."""
+def test_requests_count_from_the_first_that_was_due_after_the_warm_up() -> None:
+    """Ten seconds, a create and a delete each second from the first on; the last are acknowledged too late or never."""
     requests = tuple(Request(float(at)) for at in range(1, 10))
     spec = replace(SPEC, seconds=10.0, requests=requests)
-    acknowledged = [at + 0.1 for at in range(1, 9) for _ in "cd"] + [10.1, 10.2]
-    deployments = tuple(Deployment("create", "q", 0.0, at, None) for at in acknowledged)
-    assert requests_a_second(replace(RUN, spec=spec, deployments=deployments)) == pytest.approx(16 / 9)
+    deployments = [Deployment(kind, "q", at, at + 0.1, None) for at in range(1, 9) for kind in ("create", "delete")]
+    deployments += [Deployment("create", "q", 9.0, 10.1, None), Deployment("delete", "q", 9.0, None, None)]
+    assert requests_a_second(replace(RUN, spec=spec, deployments=tuple(deployments))) == pytest.approx(12 / 7)
     assert requests_a_second(replace(RUN, spec=replace(SPEC, requests=()))) is None
 
 
@@ -122,6 +125,8 @@ class Order:
 
     started: list[str] = field(default_factory=list)
     done: list[tuple[int, RunSpec, bool]] = field(default_factory=list)
+    failing: set[float] = field(default_factory=lambda: {2.0})
+    queue: tuple[QueueSample, ...] = (QueueSample(1.0, 10, 10, 10, 2),)
 
     @contextmanager
     def process(self, asked: Asked) -> Iterator[int]:
@@ -130,7 +135,9 @@ class Order:
 
     def run(self, spec: RunSpec, system: int, step: object, profiled: bool = True) -> RunResult:
         self.done.append((system, spec, profiled))
-        return replace(RUN, spec=spec, errors=("gone",) if spec.rate == 2.0 else ())
+        failed = spec.rate in self.failing
+        verdict = Verdict(not failed, "", 0.0, None)
+        return replace(RUN, spec=spec, errors=("gone",) if failed else (), queue=self.queue, verdict=verdict)
 
 
 @pytest.fixture
@@ -152,6 +159,40 @@ def test_a_warm_up_has_the_requests_of_its_workload_but_nobody_who_disturbs(
     assert all(one.at < warm_up.seconds < measured.seconds for one in warm_up.requests)
     assert measured.requests
     assert (warm_up.rate, measured.rate) == (1e6, 5e6)
+
+
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if not name.startswith("poison-")])
+def test_windows_of_every_workload_close_in_its_run(name: str) -> None:
+    """Those of the longest window of it, long before the end."""
+    cell, rate = modest(Asked(name, "millstream", seconds=24.0))
+    spec = cell.spec(rate)
+    queries = [*spec.initial, *(query for request in spec.requests for query in request.create)]
+    longest = max(queries, key=lambda query: query.length + query.slide)
+    pace = pace_of(spec)
+    assert not longest.slide or windows_due(replace(spec, initial=(longest,), requests=()), pace, 14.0) > 0
+    assert 10_000 <= spec.density <= 1_000_000
+
+
+def test_a_search_goes_on_with_a_fresh_process_where_a_candidate_has_failed(tmp_path: Path, order: Order) -> None:
+    asked = Asked("astream-double", "millstream", seconds=20.0, queries=2)
+    bench = Campaign(tmp_path, Console(quiet=True), steps=1)
+    order.failing = {4e6}
+    found = bench.search(asked, 4e6, most_runs=3)
+    rates = [(system, spec.rate) for system, spec, profiled in order.done if profiled]
+    assert rates == [(1, 4e6), (2, 1e6), (2, 2e6)]
+    assert [run.verdict.sustained for run in found.runs] == [False, True, True]
+    assert bench.failures == [], "a system that gives up at a rate is a result"
+
+
+def test_a_system_that_cannot_begin_ends_its_search_with_the_reason(tmp_path: Path, order: Order) -> None:
+    order.queue = ()
+    order.failing = {1.0}
+    asked = Asked("astream-double", "millstream", seconds=20.0, queries=2)
+    bench = Campaign(tmp_path, Console(quiet=True), steps=1)
+    found = bench.search(asked, 1.0, most_runs=3)
+    assert [profiled for _, _, profiled in order.done] == [False], "the warm-up says it already"
+    assert [(run.spec.rate, run.spec.seconds, run.errors) for run in found.runs] == [(1.0, 20.0, ("gone",))]
+    assert bench.failures == ["Millstream: astream-double, 2 queries: gone"]
 
 
 def test_runs_together_share_a_process_until_one_fails(tmp_path: Path, order: Order) -> None:

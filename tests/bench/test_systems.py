@@ -88,6 +88,28 @@ def test_a_run_sees_rows_answers_and_requests(system: RemoteSystem, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("system", [SPARK], indirect=True)
+def test_queries_are_behind_neither_in_streams_they_do_not_read_nor_by_what_was_there_before_them(
+    system: RemoteSystem, tmp_path: Path
+) -> None:
+    """Of two streams a query reads one; another comes when two thirds of the run are over. Counted as a part of all
+    rows, or from its beginning, neither could have taken as much as half of them."""
+    streams = TUPLES, replace(TUPLES, name="others")
+    for seconds in (SECONDS, 2 * SECONDS, 12 * SECONDS):
+        (tmp_path / f"run-{seconds:g}").mkdir()
+        asked = replace(spec(SPARK, Request(2 * seconds / 3, create=(query(2),)), seconds=seconds), streams=streams)
+        result = run(asked, system, Store(tmp_path / "rows"), tmp_path / f"run-{seconds:g}", lambda a, b: None)
+        last = result.queue[-1]
+        # On a busy machine the later query may have begun too late.
+        if result.deployments and result.deployments[0].effective and last.taken > last.written / 2:
+            break
+    assert result.errors == ()
+    assert last.queries == 3
+    assert last.written / 2 < last.taken <= last.written
+    assert [sample.taken for sample in result.queue] == sorted(sample.taken for sample in result.queue)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("system", [SPARK_MERGED], indirect=True)
 def test_merged_by_hand_nothing_can_be_created(system: RemoteSystem, tmp_path: Path) -> None:
     result = run_small(system, tmp_path, Request(2.0, create=(query(2),)), seconds=4.0)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -42,6 +41,7 @@ class Asked:
     density: int = 1_000_000
     seed: int | None = None
     cores: int = 0
+    warm_up: float = WARM_UP_SECONDS
 
     @property
     def title(self) -> str:
@@ -70,7 +70,8 @@ class Asked:
 
 @dataclass
 class Campaign:
-    """All runs of one report, one after the other. Each search and each single run has a fresh process."""
+    """All runs of one report, one after the other. Each search and each single run has a fresh process. ``failures``:
+    systems that could not begin."""
 
     out: Path
     screen: Console
@@ -101,9 +102,8 @@ class Campaign:
 
     def search(self, asked: Asked, start: float, most_runs: int = MOST_RUNS) -> Search:
         """Find the rate that a system sustains."""
-        with self._progress.step(f"{asked.title}, sustainable rate") as step, self._system(asked) as system:
-            self._warm_up(asked, start, system, step)
-            found = search(asked.title, start, lambda rate: self._run(asked.spec(rate), system, step), most_runs)
+        with self._progress.step(f"{asked.title}, sustainable rate") as step, closing(_Lease(self)) as lease:
+            found = search(asked.title, start, lambda rate: lease.run(asked, rate, step), most_runs)
             best = found.best
             step.result = f"{count(best.spec.rate)} rows/s" if best else f"none; {found.runs[-1].verdict.reason}"
         self.searches.append(found)
@@ -111,36 +111,19 @@ class Campaign:
 
     def run(self, asked: Asked, rate: float) -> RunResult:
         """One run at a rate."""
-        with self._progress.step(f"{asked.title}, {count(rate)} rows/s") as step, self._system(asked) as system:
-            self._warm_up(asked, rate, system, step)
-            return self._kept_run(asked, rate, system, step)
-
-    def run_together(self, cells: Iterable[tuple[Asked, float]]) -> None:
-        """Runs of one system in one process, warmed up once; after errors the next has a fresh one."""
-        rest = deque(cells)
-        while rest:
-            with self._system(rest[0][0]) as system:
-                warm, failed = False, False
-                while rest and not failed:
-                    asked, rate = rest.popleft()
-                    with self._progress.step(f"{asked.title}, {count(rate)} rows/s") as step:
-                        if not warm:
-                            self._warm_up(asked, rate, system, step)
-                            warm = True
-                        failed = bool(self._kept_run(asked, rate, system, step).errors)
-
-    def _kept_run(self, asked: Asked, rate: float, system: RemoteSystem, step: Step) -> RunResult:
-        result = self._run(asked.spec(rate), system, step)
-        step.result = result.verdict.reason
-        self.runs.append(result)
+        (result,) = self.run_together([(asked, rate)])
         return result
 
-    def _warm_up(self, asked: Asked, rate: float, system: RemoteSystem, step: Step) -> None:
-        """A short run that nobody sees: it starts workers, and lets Java compile what rows and requests take."""
-        spec = replace(asked, seconds=WARM_UP_SECONDS).spec(min(rate, WARM_UP_RATE))
-        # Who disturbs the others comes unforeseen.
-        requests = tuple(one for one in spec.requests if all(query.watched for query in one.create))
-        self._run(replace(spec, requests=requests, rates=STEADY), system, step, profiled=False)
+    def run_together(self, cells: Iterable[tuple[Asked, float]]) -> list[RunResult]:
+        """Runs of one system in one process, which is warmed up once."""
+        done = []
+        with closing(_Lease(self)) as lease:
+            for asked, rate in cells:
+                with self._progress.step(f"{asked.title}, {count(rate)} rows/s") as step:
+                    done.append(lease.run(asked, rate, step))
+                    step.result = done[-1].verdict.reason
+        self.runs += done
+        return done
 
     @contextmanager
     def _system(self, asked: Asked) -> Iterator[RemoteSystem]:
@@ -162,3 +145,37 @@ class Campaign:
             return run(spec, system, self._store, folder, step.tell, profile)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _warm_up(self, asked: Asked, rate: float, system: RemoteSystem, step: Step) -> RunResult:
+        """A short run that nobody sees: it starts workers, and lets Java compile what rows and requests take."""
+        spec = replace(asked, seconds=asked.warm_up).spec(min(rate, WARM_UP_RATE))
+        # Who disturbs the others comes unforeseen.
+        requests = tuple(one for one in spec.requests if all(query.watched for query in one.create))
+        return self._run(replace(spec, requests=requests, rates=STEADY), system, step, profiled=False)
+
+
+class _Lease:
+    """The process of a system, warmed up by its first run; after one that failed, the next has a fresh process."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self._campaign = campaign
+        self._open = ExitStack()
+        self._system: RemoteSystem | None = None
+
+    def run(self, asked: Asked, rate: float, step: Step) -> RunResult:
+        """If already the warm-up fails, its evidence is that of the run."""
+        campaign, result = self._campaign, None
+        if self._system is None:
+            self._system = self._open.enter_context(campaign._system(asked))
+            result = campaign._warm_up(asked, rate, self._system, step)
+        if result is None or not result.errors:
+            result = campaign._run(asked.spec(rate), self._system, step)
+        if result.errors:
+            self.close()
+            if not result.queue:
+                campaign.failures.append(f"{asked.title}: {result.errors[0]}")
+        return replace(result, spec=asked.spec(rate))
+
+    def close(self) -> None:
+        self._system = None
+        self._open.close()

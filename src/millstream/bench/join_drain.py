@@ -59,7 +59,7 @@ def _sink(engine: Engine, query: str, path: Path, budget: Budget) -> None:
     if not budget.take(0):
         return
     schema = engine.query(query).schema
-    with _writer(path, schema) as writer, ThreadPoolExecutor(1) as pool:
+    with parquet_writer(path, schema) as writer, ThreadPoolExecutor(1) as pool:
         pending: Future[None] | None = None
         for group in _groups(engine, query, budget):
             if pending is not None:
@@ -69,7 +69,7 @@ def _sink(engine: Engine, query: str, path: Path, budget: Budget) -> None:
             pending.result()
 
 
-def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """Integers as packed differences: a fifth less time than a dictionary of them takes, in about the same room."""
     packed = [field.name for field in schema if pa.types.is_integer(field.type)]
     return pq.ParquetWriter(

@@ -18,6 +18,7 @@ from millstream.model.plan import BatchResult, IngestPlan, Recipe
 @dataclass(frozen=True, slots=True)
 class Planned:
     at: float
+    stream: str
     batch: int
     epoch: int
 
@@ -59,7 +60,7 @@ class Journal:
     def _on_plan(self, stream: str, batch: int, offsets: str, clock: int) -> tuple[IngestPlan, bool]:
         plan, committed = self._plan_batch(stream, batch, offsets, clock)
         with self._changed:
-            self.plans.append(Planned(time.monotonic(), plan.batch, plan.epoch))
+            self.plans.append(Planned(time.monotonic(), stream, plan.batch, plan.epoch))
             self._changed.notify_all()
         return plan, committed
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from millstream.config import available_cores
 from millstream.version import VERSION
 
+SOURCE = Path(__file__).resolve()
+PACKAGE = SOURCE.parents[1]
 PACKAGES = ("pyspark", "pyarrow", "numpy", "duckdb", "SQLAlchemy")
 
 
@@ -39,8 +41,36 @@ def describe_machine() -> Machine:
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         system=platform.platform(),
         load=os.getloadavg()[0],
-        versions={"millstream": VERSION, "python": platform.python_version(), "java": _java(), **_packages()},
+        versions={
+            "millstream": VERSION,
+            **source_commit(),
+            "python": platform.python_version(),
+            "java": _java(),
+            **_packages(),
+        },
     )
+
+
+def source_commit(source: Path = SOURCE, package: Path = PACKAGE) -> dict[str, str]:
+    """The commit of the checkout that the package runs from, with a plus where the package differs from it; empty where
+    it runs from none."""
+    # A package that is installed may lie in a checkout of something else.
+    tracked = _git(package, "ls-files", "--error-unmatch", str(source))
+    commit = _git(package, "rev-parse", "--short", "HEAD")
+    changes = _git(package, "status", "--porcelain", "--", ".")
+    if tracked is None or commit is None or changes is None:
+        return {}
+    return {"commit": f"{commit}{'+' if changes else ''}"}
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """What a command prints; None where it fails, or there is no git."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _processor() -> str:

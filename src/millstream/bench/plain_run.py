@@ -114,9 +114,12 @@ def _reports(query: StreamingQuery) -> list[Any]:
     return [report for report in query.recentProgress if "addBatch" in report["durationMs"]]
 
 
+def progress_begin(report: Any) -> float:
+    return datetime.fromisoformat(str(report["timestamp"]).replace("Z", "+00:00")).timestamp()
+
+
 def progress_end(report: Any) -> float:
-    began = datetime.fromisoformat(str(report["timestamp"]).replace("Z", "+00:00")).timestamp()
-    return began + int(report["durationMs"]["triggerExecution"]) / 1000
+    return progress_begin(report) + int(report["durationMs"]["triggerExecution"]) / 1000
 
 
 def _phases(reports: list[list[Any]]) -> dict[str, float]:

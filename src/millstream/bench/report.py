@@ -24,23 +24,30 @@ ONE, PLAIN_MANY, MANY = 1, 20, 1000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``got`` must be at least, or for ``at_most`` at most, ``wanted``; None where it was not measured."""
+    """``got`` must be at least, or for ``at_most`` at most, ``wanted``; None where it was not measured. ``held``:
+    whether what it was measured on was sustained; it is missed otherwise, whatever the figure is."""
 
     name: str
     wanted: float
     got: float | None
     at_most: bool = False
     unit: str = "×"
+    held: bool = True
 
     @property
     def met(self) -> bool | None:
+        return None if self.got is None else self.held and self.reached
+
+    @property
+    def reached(self) -> bool:
+        """Whether the figure alone is good enough."""
         if self.got is None:
-            return None
+            return False
         return self.got <= self.wanted if self.at_most else self.got >= self.wanted
 
     @property
     def margin(self) -> float | None:
-        """How many times better than wanted; below 1 is missed.
+        """How many times better than wanted the figure is; below 1 is missed.
 
         >>> Target("t", 500.0, 250.0).margin, Target("t", 0.3, 0.1, at_most=True).margin
         (0.5, 3.0)

@@ -23,6 +23,7 @@ from millstream.bench.report import (
 from millstream.cli.output import count, size, table
 
 NONE = "–"
+ONE_PERCENT = 0.01
 
 # The titles say what the short heads of the columns mean, so that the tables fit 80 characters.
 THROUGHPUT = "Rows a second, best of the runs (density: rows for each second of event time; × plain 20: overall)"
@@ -124,15 +125,29 @@ def verdict(target: Target) -> Text:
     """Met or missed, and by how much.
 
     >>> verdict(Target("t", 500.0, 400.0)).plain, verdict(Target("t", 500.0, None)).plain
-    ('missed by 20 %', 'not measured')
+    ('missed: 400 of 500, 20 % short', 'not measured')
     """
-    if target.met is None or target.got is None:
+    if target.met is None:
         return Text("not measured", style="dim")
     if target.met:
         margin = target.margin
         return Text("met" if margin is None else f"met, {margin:.2g} times", style="green")
-    off = abs(target.got - target.wanted) / target.wanted
-    return Text(f"missed by {off:.0%}".replace("%", " %"), style="bold red")
+    return Text(f"missed: {'' if target.held else 'not sustained; '}{_by_how_much(target)}", style="bold red")
+
+
+def _by_how_much(target: Target) -> str:
+    """What was measured beside what was wanted, and how far apart they are."""
+    assert target.got is not None
+    facts = f"{_figure(target.got)} of {'at most ' if target.at_most else ''}{target.wanted:g}"
+    if target.reached or not target.wanted:
+        return facts
+    off = abs(target.got / target.wanted - 1)
+    return f"{facts}, {_percent(off)} {'over' if target.at_most else 'short'}"
+
+
+def _percent(share: float) -> str:
+    """Whole percents; what is missed by less is still missed by something."""
+    return f"{share * 100:.0f} %" if share >= ONE_PERCENT else f"{share * 100:.1g} %"
 
 
 def _notes(found: Measurements) -> list[Text]:
@@ -162,7 +177,11 @@ def figure_text(value: float, unit: str) -> str:
     >>> figure_text(0.41234, "s"), figure_text(1630.4, "×")
     ('0.412 s', '1,630 ×')
     """
-    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
+    return f"{_figure(value)} {unit}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def times_text(value: float | None) -> str:

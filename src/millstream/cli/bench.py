@@ -99,7 +99,8 @@ def suite(
         list[str] | None,
         typer.Option(
             "--section",
-            help="Only this: single, queries, latency, deployment, visitors, cores, density, poison or workloads.",
+            help="Only this: single, queries, merged, latency, deployment, visitors, cores, density, poison, beside or "
+            "workloads.",
         ),
     ] = None,
     flink: Annotated[bool, typer.Option("--flink", help="Flink too, where `make flink` has installed it.")] = False,
@@ -107,7 +108,7 @@ def suite(
 ) -> None:
     """Every workload and every figure, beside plain Spark and Flink, as a directory with a page and plots.
 
-    The driver keeps its rate whatever a system does, and sees it from outside. The whole takes about an hour and a half
+    The driver keeps its rate whatever a system does, and sees it from outside. The whole takes four to five hours
     on two quiet cores.
 
     \b

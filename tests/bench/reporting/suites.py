@@ -22,7 +22,9 @@ from millstream.bench.driving.model import (
 )
 from millstream.bench.machine import Machine
 
-MACHINE = asdict(Machine("a processor", 2, 8 << 30, "a system", 0.1, {"python": "3.11", "pyspark": "4.3"}))
+MACHINE = asdict(
+    Machine("a processor", 2, 8 << 30, "a system", 0.1, {"python": "3.11", "pyspark": "4.3", "commit": "abc1234+"})
+)
 SQL = "SELECT key, SUM(field1) FROM tuples WHERE field2 < 3 AND note = \"<b>'x'\" GROUP BY key, window(t, '1 second')"
 STREAM = StreamSpec("tuples", {"source": "astream", "keys": "1000"}, "key BIGINT, time TIMESTAMP")
 SECONDS = 40.0
@@ -124,6 +126,7 @@ def sweep() -> Suite:
         Claim("overall against plain Spark", 1000.0, 1240.0, False, "×", "astream-sc1 <100>"),
         Claim("deployment p99", 0.3, 0.45, True, "s"),
         Claim("not measured", 0.6, None, False, "×"),
+        Claim("requests a second", 200.0, 230.0, False, "/s", "astream-churn", held=False),
     )
-    options = {"seed": 1, "quick": True, "command": "millstream bench run --quick > 'log'"}
+    options = {"seed": 1, "quick": True, "sections": ["single", "<b>"], "began": "2026-01-02T03:04:05+00:00"}
     return Suite("A <b>suite</b>", MACHINE, options, tuple(searches), (run,), claims, ("flink: not there\ntrace",))

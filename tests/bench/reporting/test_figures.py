@@ -64,9 +64,38 @@ def test_deployment_until_acknowledged_and_effective() -> None:
     assert acknowledged is not None
     assert effective is not None
     assert (acknowledged.count, acknowledged.most) == (3, 0.5)
-    assert (effective.count, effective.least, effective.most) == (2, 0.25, 0.5)
-    assert figures.never_effective(run) == 1
-    assert [at for at, _ in figures.deployment_over_time(run, "effective")] == [2.0, 12.0, 13.0]
+    # The run ended 20 seconds after the one that never took effect was due.
+    assert (effective.count, effective.least, effective.p50, effective.most) == (3, 0.25, 0.5, 20.0)
+    assert (figures.unfinished(run, "acknowledged"), figures.unfinished(run, "effective")) == (0, 1)
+    over_time = figures.deployment_over_time(run, "effective")
+    assert [(at, one.most) for at, one in over_time] == [(2.0, 8.0), (12.0, 0.25), (13.0, 0.5), (21.0, 20.0)]
+
+
+@pytest.mark.parametrize(
+    ("waits", "dues", "counted"),
+    [
+        ((1.0, 2.0, 3.0), (), [1.0, 2.0, 3.0]),
+        # Due 30 seconds before the end, and 1.5: the median is 2.
+        ((1.0, 2.0, 3.0), (10.0, 38.5), [1.0, 2.0, 3.0, 30.0]),
+        ((1.0, 2.0, 3.0), (38.0,), [1.0, 2.0, 3.0]),
+        # Due in the warm-up.
+        ((1.0, 2.0, 3.0), (9.0,), [1.0, 2.0, 3.0]),
+        # Where none finished, whatever is known of the others counts.
+        ((), (10.0, 39.5), [0.5, 30.0]),
+        ((), (), []),
+    ],
+)
+@pytest.mark.parametrize("until", ["acknowledged", "effective"])
+def test_requests_that_the_run_ended_on_have_waited_until_then(
+    waits: tuple[float, ...], dues: tuple[float, ...], counted: list[float], until: figures.DeploymentKind
+) -> None:
+    finished = [Deployment("create", "q", due, due + wait, due + wait) for due, wait in enumerate(waits, start=11)]
+    never = [Deployment("create", "q", due, None, None) for due in dues]
+    run = result(deployments=(*finished, *never))
+    found = figures.deployment(run, until)
+    every = [] if found is None else [found.count, found.least, found.most]
+    assert every == ([len(counted), min(counted), max(counted)] if counted else [])
+    assert figures.unfinished(run, until) == len(dues)
 
 
 def test_rates_over_time() -> None:

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests.bench.reporting.suites import SQL, result, sweep
+from tests.bench.reporting.suites import SQL, deployed, result, sweep
 
-from millstream.bench.driving.model import Search, Suite
+from millstream.bench.driving.model import Deployment, Search, Suite
 from millstream.bench.reporting.markup import VOID
 from millstream.bench.reporting.page import write_page
 
@@ -90,9 +90,10 @@ def test_text_is_escaped(reader: Reader, page: str) -> None:
 def test_what_a_reader_looks_for_is_there(reader: Reader) -> None:
     text = " ".join("".join(reader.text).split())
     for words in (
-        "1 of 3 figures to reach were reached",
+        "1 of 4 figures to reach were reached",
         "1,240 ×",
-        "missed by 50 %",
+        "missed: 0.45 of at most 0.3, 50 % over",
+        "missed: not sustained; 230 of 200",
         "not measured",
         "flink: not there",
         "astream-sc2",
@@ -102,8 +103,11 @@ def test_what_a_reader_looks_for_is_there(reader: Reader) -> None:
         "At 10 rows/s the queue grew by +5 rows/s",
         "fast enough",
         "8.0 GiB",
-        "millstream bench run --quick > 'log'",
+        "millstream bench suite --quick --seed=1 --section=single '--section=<b>'",
+        "a system, commit abc1234+",
         "deployment, acknowledged",
+        "slowest data throughput",
+        "overall data throughput",
     ):
         assert words in text
 
@@ -149,3 +153,18 @@ def test_an_empty_suite_has_a_page(tmp_path: Path) -> None:
     reader.feed(write_page(Suite("nothing", {}, {}), tmp_path).read_text(encoding="utf-8"))
     assert reader.open == []
     assert "Nothing was measured." in reader.text
+
+
+def test_a_figure_that_was_not_sustained_is_a_bad_card(page: str) -> None:
+    cards = re.findall(r'<article class="card[^"]*">.*?</article>', page)
+    kinds = [re.findall(r'class="card([^"]*)"', card)[0].strip() for card in cards]
+    assert kinds == ["good", "bad", "", "bad"]
+    assert '<p class="value">230 /s</p>' in cards[3]
+
+
+def test_requests_that_the_run_ended_on_are_counted(tmp_path: Path) -> None:
+    never = (Deployment("create", "q8", 20.0, None, None), Deployment("create", "q9", 20.0, 21.0, None))
+    run = result(deployments=(*deployed(0.1, 0.2), *never))
+    text = " ".join(write_page(Suite("s", {}, {}, runs=(run,)), tmp_path).read_text(encoding="utf-8").split())
+    assert "Of 4 requests, before the run ended: never acknowledged 1, never in effect 2." in text
+    assert "never acknowledged" not in write_page(sweep(), tmp_path).read_text(encoding="utf-8")

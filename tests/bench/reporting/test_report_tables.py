@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 from tests.bench.reporting.suites import deployed, result, sweep
 
 from millstream.bench.driving.model import GeneratorProof, Search, Suite
+from millstream.bench.reporting.brackets import bracket_of
 from millstream.bench.reporting.outcomes import Outcome, outcome_of, outcomes
 from millstream.bench.reporting.tables import generator_margins, print_suite, result_row
 
@@ -36,9 +39,32 @@ def test_a_search_that_sustained_nothing_shows_the_lowest_rate() -> None:
 def test_a_row_of_the_results() -> None:
     run = result(rate=20_000.0, taken=10_000.0, rates=((0.0, 1.2),), deployments=deployed(0.1, 0.2), sustained=False)
     wanted = ("astream-sc1", "millstream", "10", "1.00M", "24.0k", "10.0k", "100.0k", "424 ms", "439 ms", "200 ms")
-    assert result_row(Outcome(run)) == (*wanted, "not sustained")
+    assert result_row(Outcome(run)) == (*wanted, "–", "not sustained")
     failed = replace(run, errors=("x",), latencies=(), deployments=(), spec=replace(run.spec, density=0))
-    assert result_row(Outcome(failed))[3:4] + result_row(Outcome(failed))[7:] == ("rate", "–", "–", "–", "failed")
+    assert result_row(Outcome(failed))[3:4] + result_row(Outcome(failed))[7:] == ("rate", "–", "–", "–", "–", "failed")
+
+
+@pytest.mark.parametrize(
+    ("sustained", "failed", "words", "least", "most"),
+    [
+        ((8e6, 9e6), (16e6, 10e6), "9.00M … 10.00M, 11 %", 9e6, 10e6),
+        ((), (4e6, 2e6), "0 … 2.00M", 0.0, 2e6),
+        ((1e6, 2e6), (), "2.00M … ?", 2e6, math.inf),
+        # A rate that failed below one that was sustained is a reason to doubt.
+        ((3e6,), (2e6, 4e6), "3.00M … 4.00M, 33 %, yet not 2.00M", 2e6, 4e6),
+    ],
+)
+def test_a_search_knows_its_rate_up_to_its_bracket(
+    sustained: tuple[float, ...], failed: tuple[float, ...], words: str, least: float, most: float
+) -> None:
+    runs = [*(result(rate=rate, sustained=False) for rate in failed), *(result(rate=rate) for rate in sustained)]
+    search = Search("t", tuple(runs))
+    bracket = bracket_of(search)
+    assert (bracket.words, bracket.least, bracket.most) == (words, least, most)
+    outcome = outcome_of(search)
+    assert outcome is not None
+    assert result_row(outcome)[-2] == words
+    assert words in printed(Suite("s", {}, {}, (search,)))
 
 
 def test_the_generator_margin_is_the_smallest_in_one_run() -> None:
@@ -59,13 +85,16 @@ def test_everything_is_printed() -> None:
     for words in (
         "highest sustained of 2 rates",
         "none of 1 rate sustained",
-        "missed by 50 %",
+        "missed: 0.45 of at most 0.3, 50 % over",
+        "missed: not sustained; 230 of 200",
         "met, 1.2 times",
         "not measured",
         "astream-sc1, spark, 100 queries: the queue grew all the time",
         "java.lang.OutOfMemoryError: <script>",
         "failed: flink: not there",
         "capacity/s",
+        "the slowest data throughput",
+        "the overall data throughput",
     ):
         assert words in text
     assert len(outcomes(sweep())) == 7

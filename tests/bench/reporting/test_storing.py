@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.bench.reporting.suites import MACHINE, deployed, result, sweep
 
-from millstream.bench.driving.model import Latency, Search, Suite, Verdict
+from millstream.bench.driving.model import Deployment, Latency, Search, Suite, Verdict
 from millstream.bench.reporting.storing import load, save
 from millstream.errors import MillstreamError
 
@@ -45,6 +45,34 @@ def test_a_run_of_two_lists_is_stored_once(tmp_path: Path) -> None:
 def test_a_suite_without_runs(tmp_path: Path) -> None:
     save(Suite("empty", {}, {}), tmp_path)
     assert load(tmp_path) == Suite("empty", {}, {})
+
+
+def test_the_json_has_the_verdict_of_each_claim(tmp_path: Path) -> None:
+    claims = json.loads(save(sweep(), tmp_path).read_text())["suite"]["claims"]
+    assert [(one["met"], one["verdict"], one["held"]) for one in claims] == [
+        (True, "met, 1.2 times", True),
+        (False, "missed: 0.45 of at most 0.3, 50 % over", True),
+        (None, "not measured", True),
+        (False, "missed: not sustained; 230 of 200", False),
+    ]
+
+
+def test_earlier_results_come_back(tmp_path: Path) -> None:
+    """Claims once said nothing of what they rest on."""
+    path = save(sweep(), tmp_path)
+    body = json.loads(path.read_text())
+    for claim in body["suite"]["claims"]:
+        for later in ("held", "met", "verdict"):
+            del claim[later]
+    path.write_text(json.dumps(body))
+    held = tuple(replace(claim, held=True) for claim in sweep().claims)
+    assert load(tmp_path) == replace(sweep(), claims=held)
+
+
+def test_requests_that_were_never_acknowledged_come_back(tmp_path: Path) -> None:
+    never = Deployment("create", "q1", 30.0, None, None)
+    save(Suite("s", MACHINE, {}, runs=(result(deployments=(never,)),)), tmp_path)
+    assert load(tmp_path).runs[0].deployments == (never,)
 
 
 def broken(path: Path, **changes: Any) -> None:

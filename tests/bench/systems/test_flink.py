@@ -7,18 +7,22 @@ event time  0 s       1 s       2 s       3 s
 from __future__ import annotations
 
 import csv
+import re
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from millstream.bench.driving.model import Emission, QuerySpec, StreamSpec
+from millstream.bench.driving.model import Emission, Pull, QuerySpec, StreamSpec
 from millstream.bench.systems.flink import FlinkSystem
 from millstream.bench.systems.flink_process import HOME, interpreter
-from millstream.bench.systems.flink_rows import create_tables, write_rows
+from millstream.bench.systems.flink_rows import create_tables, reads, write_rows
 from millstream.bench.systems.system import Queue
+from millstream.bench.workloads.catalogue import WORKLOADS
+from millstream.bench.workloads.load import Workload
 from millstream.errors import BenchError
 
 SECOND = 1_000_000
@@ -50,6 +54,12 @@ JOIN = QuerySpec(
 )
 
 
+# One row in four, with the second that it is in; no window.
+ROWS_ALONE = QuerySpec(
+    "rows", "", 0, 0, "SELECT `key`, `value`, FLOOR(`time` TO SECOND) AS window_end FROM s WHERE `value` = 2"
+)
+
+
 def rows_of(second: int) -> pa.Table:
     """Every row has the value 1, but those of key 3, which have 2; several share a millisecond."""
     times = [second * SECOND + row * SECOND // ROWS for row in range(ROWS)]
@@ -76,6 +86,7 @@ class Run:
         self.emissions: list[Emission] = []
         self.effective: list[tuple[str, float]] = []
         self.errors: list[str] = []
+        self.pulls: list[Pull] = []
         self.taken = 0
         system.deploy(self.folder, self.queues, queries)
 
@@ -95,6 +106,7 @@ class Run:
             self.emissions += seen.emissions
             self.effective += seen.effective
             self.errors += seen.errors
+            self.pulls += seen.pulls
 
     def told(self, query: str) -> int:
         return sum(name == query for name, _ in self.effective)
@@ -128,6 +140,7 @@ def flink() -> Iterator[FlinkSystem]:
 @pytest.mark.slow
 def test_sums_of_two_queries(flink: FlinkSystem, tmp_path: Path) -> None:
     run = Run(flink, tmp_path, [TUMBLE, HOP])
+    began = time.time()
     # All at once, so that the jobs have to catch up in order.
     run.feed(12)
     run.until(lambda: run.taken == 12 * ROWS and len(run.emissions) >= 22)
@@ -137,9 +150,16 @@ def test_sums_of_two_queries(flink: FlinkSystem, tmp_path: Path) -> None:
     assert tumble == [(f"{s:02d}", str(key), "200" if key == 3 else "100") for s in range(1, 12) for key in range(4)]
     assert hop == [(f"{s:02d}", str(key), "100" if s == 1 else "200") for s in range(1, 12) for key in range(3)]
     assert not run.errors
+    assert run.pulls[-1].rows == 12 * ROWS
+    moments = [began, *(pull.at for pull in run.pulls), min(one.at for one in run.emissions if one.end == 11 * SECOND)]
+    assert moments == sorted(moments)
+    so_far = flink.phases()
     busy = flink.finish()
     assert any(name.startswith("Source") for name in busy)
     assert sum(busy.values()) > 0
+    assert so_far.keys() == busy.keys()
+    # Figures as they are, not those of seconds ago, which would be none.
+    assert sum(so_far.values()) > 0
     assert "Flink" in flink.describe()["version"]
 
 
@@ -174,6 +194,37 @@ def test_a_join_of_two_streams(flink: FlinkSystem, tmp_path: Path) -> None:
     pairs = run.answers()[0]
     assert len(pairs) == 2 * KEYS * 100 * 100
     assert set(pairs) == {(s, str(key), *("2" if key == 3 else "1") * 2) for s in ("01", "02") for key in range(4)}
+
+
+@pytest.mark.slow
+def test_a_stream_that_a_query_does_not_read_passes_with_the_other(flink: FlinkSystem, tmp_path: Path) -> None:
+    run = Run(flink, tmp_path, [TUMBLE], "st")
+    assert {path.name for path in run.folder.glob("job*/in/*")} == {"s-0", "s-1"}
+    run.feed(3)
+    run.until(lambda: run.ends() == [1, 2] and run.taken == 2 * 3 * ROWS)
+    flink.create([JOIN])
+    run.until(lambda: run.told("join") == 1)
+    run.feed(2)
+    run.until(lambda: run.ends() == [1, 2, 3, 4, 4] and run.taken == 2 * 5 * ROWS)
+    assert not run.errors
+    assert run.pulls[-1].rows == 2 * 5 * ROWS
+
+
+@pytest.mark.slow
+def test_rows_without_a_window_are_answers_of_their_second(flink: FlinkSystem, tmp_path: Path) -> None:
+    run = Run(flink, tmp_path, [ROWS_ALONE])
+    for second in range(1, 5):
+        run.feed(1)
+        run.until(lambda second=second: run.taken == second * ROWS)
+    # The last two wait for later rows.
+    run.until(lambda: run.ends() == [1, 2])
+    began = time.time()
+    run.feed(1)
+    run.until(lambda: run.ends() == [1, 2, 3])
+    # Readable before the rows came that showed it to be whole.
+    assert run.emissions[-1].at < began
+    assert [row for row in run.answers()[0] if row[0] == "02"] == [("02", "3", "2")] * 100
+    assert not run.errors
 
 
 @pytest.mark.slow
@@ -228,3 +279,27 @@ def test_several_directories_are_one_stream() -> None:
 def test_a_column_that_csv_cannot_hold_is_refused() -> None:
     with pytest.raises(BenchError, match="column 'b' of type binary"):
         create_tables("s", "a INT, b BINARY", [Path("/a")])
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("SELECT a FROM s", "s"),
+        ("SELECT s FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(`time`)))", "st"),
+        ("SELECT s.a FROM t AS s JOIN u AS `t` ON s.a = `t`.a", "tu"),
+        ("SELECT a FROM `s`, t", "st"),
+        ("SELECT a FROM streams", ""),
+    ],
+)
+def test_streams_that_a_text_reads(text: str, read: str) -> None:
+    # A column of that name is taken for the stream, which only costs the job an idle source.
+    assert "".join(stream for stream in "stu" if reads(text, stream)) == read
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda workload: workload.name)
+def test_queries_read_the_streams_that_their_tables_are(workload: Workload) -> None:
+    """In the texts of all workloads a stream follows one of three words."""
+    for query in islice(workload.draw(workload.seed), 60):
+        for stream in workload.streams:
+            named = re.search(rf"\b(TABLE|FROM|JOIN) {stream.name}\b", query.flink or "") is not None
+            assert reads(query.flink or "", stream.name) is named

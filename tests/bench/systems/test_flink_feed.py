@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from millstream.bench.systems import flink_feed
-from millstream.bench.systems.flink_feed import Feed, blocks
+from millstream.bench.driving.model import Pull, StreamSpec
+from millstream.bench.systems import flink_lanes
+from millstream.bench.systems.flink_feed import Feed
+from millstream.bench.systems.flink_lanes import blocks
+from millstream.bench.systems.system import Queue
 
 # Much longer than the thread takes to hear of a file, on the busiest machine.
 PATIENCE = 60.0
@@ -22,6 +25,14 @@ def wait_for(what: Callable[[], bool]) -> None:
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def queue_of(name: str, directory: Path, share: float = 1.0) -> Queue:
+    return Queue(StreamSpec(name, {}, "row INT, x STRING", share), directory)
+
+
+def taken(feed: Feed) -> int:
+    return feed.progress()[0]
 
 
 def arrive(queue: Path, number: int, rows: range) -> None:
@@ -53,13 +64,23 @@ def queue(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def feed(queue: Path) -> Iterator[Feed]:
-    made = Feed({"s": queue})
+    made = Feed([queue_of("s", queue)])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Feed]:
+    """A feed of two streams: a quarter and three quarters of the rows."""
+    for name in "st":
+        (tmp_path / name).mkdir()
+    made = Feed([queue_of("s", tmp_path / "s", 0.5), queue_of("t", tmp_path / "t", 1.5)])
     yield made
     made.close()
 
 
 def test_a_job_that_falls_behind_reads_everything_in_order(feed: Feed, queue: Path, tmp_path: Path) -> None:
-    lane = feed.add("q", tmp_path / "in", 1, True)["s"][0]
+    lane = feed.add("q", tmp_path / "in", ["s"], 1, True)["s"][0]
     for number in range(20):
         arrive(queue, number, range(number * 10, number * 10 + 10))
     known: set[str] = set()
@@ -70,15 +91,15 @@ def test_a_job_that_falls_behind_reads_everything_in_order(feed: Feed, queue: Pa
     assert got == list(range(200))
     # A backlog is handed over as one file, not twenty.
     assert len(known) < 20
-    wait_for(lambda: feed.taken() == 200)
+    wait_for(lambda: taken(feed) == 200)
     assert shown(lane) == []
 
 
 def test_a_large_backlog_comes_in_parts(
     feed: Feed, queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flink_feed, "AT_ONCE", 100)
-    lane = feed.add("q", tmp_path / "in", 1, True)["s"][0]
+    monkeypatch.setattr(flink_lanes, "AT_ONCE", 100)
+    lane = feed.add("q", tmp_path / "in", ["s"], 1, True)["s"][0]
     for number in range(4):
         arrive(queue, number, range(1000 + number * 10, 1010 + number * 10))
     known: set[str] = set()
@@ -88,33 +109,123 @@ def test_a_large_backlog_comes_in_parts(
     assert [row for part in got for row in part] == list(range(1000, 1040))
 
 
+def test_a_file_alone_is_the_same_file(feed: Feed, queue: Path, tmp_path: Path) -> None:
+    lanes = [feed.add(job, tmp_path / job, ["s"], 1, True)["s"][0] for job in "pq"]
+    arrive(queue, 0, range(10))
+    for lane in lanes:
+        wait_for(lambda lane=lane: bool(shown(lane)))
+    assert {os.stat(lane / shown(lane)[0]).st_ino for lane in lanes} == {os.stat(queue / "00000.csv").st_ino}
+    # One job's reading is not taken for another's.
+    assert read(lanes[0], set()) == list(range(10))
+    wait_for(lambda: shown(lanes[0]) == [])
+    assert len(shown(lanes[1])) == 1
+    assert taken(feed) == 0
+    # The driver forgets what a job has yet to read.
+    (queue / "00000.csv").unlink()
+    assert read(lanes[1], set()) == list(range(10))
+    wait_for(lambda: taken(feed) == 10)
+
+
+def test_what_is_in_the_queue_is_not_written_to(feed: Feed, queue: Path, tmp_path: Path) -> None:
+    lane = feed.add("q", tmp_path / "in", ["s"], 1, True)["s"][0]
+    arrive(queue, 0, range(10))
+    wait_for(lambda: bool(shown(lane)))
+    for number in (1, 2):
+        arrive(queue, number, range(number * 10, number * 10 + 10))
+    known: set[str] = set()
+    # The first is linked; the other two, which wait meanwhile, become one.
+    assert read(lane, known) + read(lane, known) == list(range(30))
+    assert [len((queue / f"{number:05d}.csv").read_text().splitlines()) for number in range(3)] == [10, 10, 10]
+
+
+def test_rows_of_a_stream_that_a_job_does_not_read_pass_with_the_others(two: Feed, tmp_path: Path) -> None:
+    small = two.add("small", tmp_path / "small", ["s"], 1, True)
+    assert list(small) == ["s"]
+    arrive(tmp_path / "t", 0, range(30))
+    arrive(tmp_path / "s", 0, range(10))
+    known: set[str] = set()
+    assert read(small["s"][0], known) == list(range(10))
+    wait_for(lambda: taken(two) == 40)
+    # The slower of two jobs decides, whatever they read.
+    large = two.add("large", tmp_path / "large", ["t"], 1, False)
+    arrive(tmp_path / "t", 1, range(30, 60))
+    assert read(large["t"][0], set()) == list(range(30, 60))
+    assert taken(two) == 40
+    arrive(tmp_path / "s", 1, range(10, 20))
+    assert read(small["s"][0], known) == list(range(10, 20))
+    wait_for(lambda: taken(two) == 80)
+
+
+def test_a_later_job_is_where_its_streams_were(two: Feed, tmp_path: Path) -> None:
+    early = two.add("early", tmp_path / "early", ["s"], 1, True)["s"][0]
+    arrive(tmp_path / "s", 0, range(10))
+    assert read(early, known := set()) == list(range(10))
+    wait_for(lambda: taken(two) == 40)
+    # The other stream's file is late, which concerns neither.
+    late = two.add("late", tmp_path / "late", ["s"], 1, False)["s"][0]
+    assert taken(two) == 40
+    arrive(tmp_path / "s", 1, range(10, 20))
+    assert read(early, known) == read(late, set()) == list(range(10, 20))
+    wait_for(lambda: taken(two) == 80)
+
+
+def test_a_job_without_streams_holds_nobody_up(two: Feed, tmp_path: Path) -> None:
+    assert two.add("none", tmp_path / "none", [], 2, True) == {}
+    arrive(tmp_path / "t", 0, range(30))
+    wait_for(lambda: taken(two) == 30)
+
+
+def test_it_is_told_when_the_rows_were_begun_with(feed: Feed, queue: Path, tmp_path: Path) -> None:
+    lanes = [feed.add(job, tmp_path / job, ["s"], 1, True)["s"][0] for job in "pq"]
+    pulls: list[Pull] = []
+
+    def all_taken(rows: int) -> bool:
+        now, told = feed.progress()
+        pulls.extend(told)
+        return now == rows
+
+    between = []
+    for number, known in ((0, set[str]()), (1, set[str]())):
+        arrive(queue, number, range(number * 10, number * 10 + 10))
+        for lane in lanes:
+            between.append(time.time())
+            read(lane, {f"{done:09d}.csv" for done in range(number)} | known)
+            wait_for(lambda lane=lane: not shown(lane))
+        wait_for(lambda number=number: all_taken(number * 10 + 10))
+        between.append(time.time())
+    assert [pull.rows for pull in pulls] == [10, 20]
+    # When the second of the two jobs opened the file.
+    for pull, (_, before, after) in zip(pulls, (between[:3], between[3:]), strict=True):
+        assert before <= pull.at <= after
+
+
 def test_a_later_job_begins_with_the_next_file(feed: Feed, queue: Path, tmp_path: Path) -> None:
-    first = feed.add("old", tmp_path / "old", 1, True)["s"][0]
+    first = feed.add("old", tmp_path / "old", ["s"], 1, True)["s"][0]
     arrive(queue, 0, range(10))
     assert read(first, set()) == list(range(10))
-    wait_for(lambda: feed.taken() == 10)
-    second = feed.add("new", tmp_path / "new", 1, False)["s"][0]
+    wait_for(lambda: taken(feed) == 10)
+    second = feed.add("new", tmp_path / "new", ["s"], 1, False)["s"][0]
     arrive(queue, 1, range(10, 30))
     assert read(second, set()) == list(range(10, 30))
     # The slower of the two decides.
-    assert feed.taken() == 10
+    assert taken(feed) == 10
     feed.remove("old")
-    wait_for(lambda: feed.taken() == 30)
+    wait_for(lambda: taken(feed) == 30)
 
 
 def test_lanes_share_the_rows_of_a_file_in_turns(feed: Feed, queue: Path, tmp_path: Path) -> None:
-    lanes = feed.add("q", tmp_path / "in", 2, True)["s"]
+    lanes = feed.add("q", tmp_path / "in", ["s"], 2, True)["s"]
     arrive(queue, 0, range(100_000))
     parts = [read(lane, set()) for lane in lanes]
     assert sorted(parts[0] + parts[1]) == list(range(100_000))
     assert all(part == sorted(part) for part in parts)
     # Neither lane is far ahead of the other.
     assert min(max(part) for part in parts) > 80_000
-    wait_for(lambda: feed.taken() == 100_000)
+    wait_for(lambda: taken(feed) == 100_000)
 
 
 def test_a_lane_without_rows_gets_no_empty_file(feed: Feed, queue: Path, tmp_path: Path) -> None:
-    lanes = feed.add("q", tmp_path / "in", 2, True)["s"]
+    lanes = feed.add("q", tmp_path / "in", ["s"], 2, True)["s"]
     arrive(queue, 0, range(1))
     arrive(queue, 1, range(1, 3))
     got = [read(lanes[0], known := set()), read(lanes[1], set())]
@@ -126,9 +237,9 @@ def test_a_lane_without_rows_gets_no_empty_file(feed: Feed, queue: Path, tmp_pat
 def test_what_was_there_before_is_read_from_the_first_row_on(queue: Path, tmp_path: Path) -> None:
     arrive(queue, 1, range(5, 9))
     arrive(queue, 0, range(5))
-    feed = Feed({"s": queue})
+    feed = Feed([queue_of("s", queue)])
     try:
-        lane = feed.add("q", tmp_path / "in", 1, True)["s"][0]
+        lane = feed.add("q", tmp_path / "in", ["s"], 1, True)["s"][0]
         assert read(lane, set()) == list(range(9))
     finally:
         feed.close()
@@ -139,7 +250,7 @@ def test_a_queue_that_cannot_be_read_is_told(feed: Feed, queue: Path) -> None:
 
     def told() -> bool:
         try:
-            feed.taken()
+            feed.progress()
         except IsADirectoryError:
             return True
         return False

@@ -99,6 +99,14 @@ def test_known_workloads() -> None:
         assert (len(load.initial), len(load.initial) + change) == (initial, last), name
 
 
+@pytest.mark.parametrize("count", [1, 20, 100])
+def test_filtered_joins_have_a_predicate_on_each_source(count: int) -> None:
+    workload = find(f"ajoin-filtered-{count}")
+    queries = workload.make(workload.seed, 10.0).initial
+    assert len(queries) == count
+    assert all(query.sql.count("WHERE") == 2 and "GROUP BY" not in query.sql for query in queries)
+
+
 @pytest.mark.parametrize("name", ["astream-single", "astream-join-single", "ajoin-1", "gaming-sum", "nexmark-hotcat"])
 def test_every_system_can_be_asked_the_single_queries(name: str) -> None:
     (query,) = find(name).make(find(name).seed, 10.0).initial
@@ -114,6 +122,22 @@ def test_similarity_is_what_was_asked_for() -> None:
             common = [source == place for source, place in zip(sources, ("s1", "s2"), strict=True)]
             attributes = [name == "a1" and same for name, same in zip(joined.groups(), common, strict=True)]
             assert sum(common) * sum(attributes) / 4 == percent / 100
+
+
+def test_queries_read_the_streams_that_their_texts_name_as_sources() -> None:
+    """Aliases of a join of two of five streams are names of others."""
+    for percent, numbers in ((0, {2}), (25, {2}), (100, {2})):
+        workload = find(f"ajoin-similar-{percent}")
+        for query in queries_of(workload):
+            sources = set(re.findall(r" FROM (s\d)\)", query.sql))
+            assert {one.name for one in workload.streams if query.reads(one)} == sources
+            assert len(sources) in numbers
+            assert query.share(workload.streams) == pytest.approx(0.4)
+
+
+@each
+def test_every_query_reads_a_stream_of_its_workload(workload: Workload) -> None:
+    assert all(query.share(workload.streams) > 0 for query in queries_of(workload))
 
 
 def test_one_row_is_shared_by_the_given_part_of_the_queries() -> None:

@@ -5,6 +5,8 @@ Times of a run are seconds since its start, on the clock of the machine; event t
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +39,31 @@ class QuerySpec:
     plain: str | None = None
     # Whether its answers count in the latency: those who disturb the others do not.
     watched: bool = True
+
+    def share(self, streams: Iterable[StreamSpec]) -> float:
+        """The part of all rows that are in streams which the query reads.
+
+        >>> some = [StreamSpec(name, {}, "", share) for name, share in (("a", 0.5), ("b", 0.25), ("ab", 0.25))]
+        >>> QuerySpec("q", "SELECT x FROM a JOIN b USING (x)", 1, 1).share(some)
+        0.75
+        """
+        every = list(streams)
+        return sum(one.share for one in every if self.reads(one)) / sum(one.share for one in every)
+
+    def ends(self, after: int, upto: int) -> range:
+        """The ends of its windows in (after, upto].
+
+        >>> list(QuerySpec("q", "", length=8, slide=4).ends(4, 14))
+        [8, 12]
+        """
+        if not self.slide:
+            return range(0)
+        first = (after - self.length) // self.slide * self.slide + self.length + self.slide
+        return range(first, upto + 1, self.slide)
+
+    def reads(self, stream: StreamSpec) -> bool:
+        """Whether the query reads it: a name after FROM or JOIN, since aliases may be names of other streams."""
+        return re.search(rf"\b(FROM|JOIN)\s+{re.escape(stream.name)}\b", self.sql, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +117,22 @@ class Emission:
 
 
 @dataclass(frozen=True, slots=True)
+class Pull:
+    """The moment at which a system began with rows, the first ``rows`` of the run among what it has begun with."""
+
+    at: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
-    """A create or delete: when it was due, acknowledged, and part of the running plan (None: never seen)."""
+    """A create or delete: when it was due, acknowledged, and part of the running plan. None: not before the run ended,
+    also where it still waited for the request before it."""
 
     kind: str
     query: str
     due: float
-    acknowledged: float
+    acknowledged: float | None
     effective: float | None
 
 
@@ -151,7 +187,7 @@ class RunResult:
     taken_rate: float
     overall_rate: float
     answers: int
-    # Seconds by component, added over tasks, as the system itself counts them.
+    # Seconds by component after the warm-up, added over tasks, as the system itself counts them.
     phases: dict[str, float] = field(default_factory=dict)
     # Exceptions and refusals: the evidence where a system gave up.
     errors: tuple[str, ...] = ()
@@ -180,7 +216,8 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A figure to reach, as a ratio or a bound: ``got`` None where it was not measured."""
+    """A figure to reach, as a ratio or a bound: ``got`` None where it was not measured. ``held``: whether the runs it
+    rests on were sustained; the figure of one that was not is missed, whatever it is."""
 
     name: str
     wanted: float
@@ -189,6 +226,7 @@ class Claim:
     unit: str
     # Which runs it rests on, for the reader.
     source: str = ""
+    held: bool = True
 
 
 @dataclass(frozen=True, slots=True)

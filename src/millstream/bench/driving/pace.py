@@ -38,6 +38,10 @@ class Pace:
         """When rows of an event time, in microseconds, are due."""
         return self.moment((event_time - DEFAULT_START) * self.density / MICROS)
 
+    def event_time(self, at: float) -> int:
+        """The event time, in microseconds, of the rows that are due at a moment."""
+        return DEFAULT_START + round(self._until(at) * MICROS / self.density)
+
     def _until(self, at: float) -> float:
         ends = (*self.begins[1:], float("inf"))
         pieces = zip(self.begins, ends, self.rates, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from millstream.bench.driving.model import (
     Emission,
     GeneratorProof,
     Latency,
+    Pull,
     QueueSample,
     Request,
     RunResult,
@@ -111,6 +113,10 @@ class _Watch:
     deployments: list[Deployment] = field(default_factory=list)
     effective: dict[str, list[float]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    # Moments on the run's own clock.
+    pulls: list[Pull] = field(default_factory=list)
+    # Seconds by component when the warm-up was over.
+    warm_phases: dict[str, float] | None = None
     queries: int = 0
 
     def look_until_end(self, system: RemoteSystem, feeder: Feeder, tell: Tell) -> None:
@@ -121,6 +127,8 @@ class _Watch:
                 return
             time.sleep(max(0.0, LOOK - now % LOOK))
             self._look(system, feeder, tell)
+            if self.warm_phases is None and now >= WARM_UP * self.spec.seconds:
+                self.warm_phases = self.guarded(system.phases)
 
     def _look(self, system: RemoteSystem, feeder: Feeder, tell: Tell) -> None:
         try:
@@ -135,6 +143,7 @@ class _Watch:
         self.emissions += seen.emissions
         for query, moment in seen.effective:
             self.effective.setdefault(query, []).append(moment - self.began)
+        self.pulls += [Pull(pull.at - self.began, pull.rows) for pull in seen.pulls]
         self.errors += seen.errors
         behind = max(0.0, at - self.pace.moment(seen.taken))
         tell(min(1.0, at / self.spec.seconds), f"{seen.taken / 1e6:.1f} M rows, {behind:.1f} s behind")
@@ -162,22 +171,29 @@ class _Watch:
             taken_rate=taken,
             overall_rate=overall,
             answers=sum(one.answers for one in self.emissions),
-            phases={name: float(value) for name, value in phases.items()},
+            phases=self._after_warm_up(phases),
             errors=tuple(self.errors),
             system={name: str(value) for name, value in system.items()},
         )
+
+    def _after_warm_up(self, phases: dict[str, Any]) -> dict[str, float]:
+        before = self.warm_phases or {}
+        # A system that estimates what is under way may have estimated too much.
+        return {name: max(0.0, float(value) - float(before.get(name, 0.0))) for name, value in phases.items()}
 
     def _latencies(self) -> tuple[Latency, ...]:
         """In the order of emission. The last row of a window is due when its end is, up to the gap between two rows."""
         if not self.emissions:
             return ()
-        taken = np.array([0.0, *(float(sample.taken) for sample in self.queue)])
-        times = np.array([0.0, *(sample.at for sample in self.queue)])
+        # Of a system that cannot tell when it began with rows, the looks at which it had taken them: somewhat late.
+        seen = self.pulls or [Pull(sample.at, sample.taken) for sample in self.queue]
+        taken = np.maximum.accumulate(np.array([0.0, *(float(pull.rows) for pull in seen)]))
+        times = np.array([0.0, *(pull.at for pull in seen)])
         found = []
         for one in sorted(self.emissions, key=lambda emission: emission.at):
             at = one.at - self.began
             due = self.pace.moment_of(one.end)
-            # The first look at which the rows up to the end had been taken.
+            # The first pull with the rows up to the end.
             index = int(np.searchsorted(taken, self.pace.due(due)))
             ingested = min(at, float(times[index])) if index < len(times) else at
             found.append(Latency(at, at - due, max(0.0, at - max(ingested, due)), one.answers))
@@ -217,29 +233,42 @@ class _Sender:
         self._thread.start()
 
     def stop(self) -> None:
-        """Requests that were due are still sent; what comes later is not."""
+        """What is on its way is waited for; what was due and still waited for it is noted as never acknowledged."""
         self._stop.set()
         if self._started:
             self._thread.join()
 
     def _run(self) -> None:
-        watch = self._watch
-        for request in self._requests:
-            wait = watch.began + request.at - time.time()
-            if (wait > 0 and self._stop.wait(wait)) or self._stop.is_set() or watch.errors:
-                return
-            try:
-                if request.create:
-                    self._system.create(request.create)
-                    self._note("create", [query.id for query in request.create], request.at)
-                if request.delete:
-                    self._system.delete(request.delete)
-                    self._note("delete", request.delete, request.at)
-            except SystemFailed as error:
-                watch.errors.append(str(error))
-                return
+        rest = deque(self._requests)
+        while rest and self._is_next(rest[0]) and self._send(rest[0]):
+            rest.popleft()
+        for request in rest:
+            if request.at < self._watch.spec.seconds:
+                self._note("create", [query.id for query in request.create], request.at, None)
+                self._note("delete", request.delete, request.at, None)
 
-    def _note(self, kind: str, queries: Sequence[str], due: float) -> None:
-        now = time.time() - self._watch.began
-        self._watch.queries += len(queries) if kind == "create" else -len(queries)
-        self._watch.deployments += [Deployment(kind, query, due, now, None) for query in queries]
+    def _is_next(self, request: Request) -> bool:
+        """Waits until it is due; False where the run ends before."""
+        wait = self._watch.began + request.at - time.time()
+        ended = (wait > 0 and self._stop.wait(wait)) or self._stop.is_set()
+        return not ended and not self._watch.errors
+
+    def _send(self, request: Request) -> bool:
+        """False where the system fails."""
+        watch = self._watch
+        try:
+            if request.create:
+                self._system.create(request.create)
+                watch.queries += len(request.create)
+                self._note("create", [query.id for query in request.create], request.at, time.time() - watch.began)
+            if request.delete:
+                self._system.delete(request.delete)
+                watch.queries -= len(request.delete)
+                self._note("delete", request.delete, request.at, time.time() - watch.began)
+        except SystemFailed as error:
+            watch.errors.append(str(error))
+            return False
+        return True
+
+    def _note(self, kind: str, queries: Sequence[str], due: float, acknowledged: float | None) -> None:
+        self._watch.deployments += [Deployment(kind, query, due, acknowledged, None) for query in queries]

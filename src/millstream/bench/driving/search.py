@@ -12,6 +12,8 @@ from millstream.bench.driving.model import RunResult, Search
 BELOW_TAKEN = 0.9
 # … but not far below the rate: an overloaded system makes few, large batches, and the last is never counted.
 LEAST_STEP = 0.25
+# A system that takes nothing at so few rows a second takes nothing at all.
+FLOOR = 1000.0
 # The search ends when the highest sustained and the lowest unsustained rate are this close.
 CLOSE = 1.12
 MOST_RUNS = 6
@@ -45,7 +47,8 @@ class Bounds:
 
 
 def search(title: str, start: float, attempt: Callable[[float], RunResult], most_runs: int = MOST_RUNS) -> Search:
-    """Try rates from ``start`` on; ends when the bounds are close, or a run that takes nothing shows that none will be.
+    """Try rates from ``start`` on; ends when the bounds are close, or a run shows that none will be sustained: nothing
+    is taken at hardly any rows, or the system could not even begin.
 
     ``attempt`` runs one candidate.
     """
@@ -55,7 +58,8 @@ def search(title: str, start: float, attempt: Callable[[float], RunResult], most
         run = attempt(rate)
         runs.append(run)
         bounds = bounds.with_run(run)
-        if bounds.close or (run.taken_rate <= 0 and not run.verdict.sustained):
+        nothing = run.taken_rate <= 0 and not run.verdict.sustained
+        if bounds.close or (nothing and (rate <= FLOOR or not run.queue)):
             break
         rate = bounds.next_rate(run)
     return Search(title, tuple(runs))

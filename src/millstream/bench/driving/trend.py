@@ -1,4 +1,5 @@
-"""Whether a rate is sustained: from the slopes of the queue and of the latency, not from their size."""
+"""Whether a rate is sustained: from the slopes of the queue and of the latency, not from their size, unless that is a
+large part of the run."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from millstream.bench.driving.pace import Pace
 
 # A system that falls behind by more than this share of the time, beyond what could be noise, does not keep the rate.
 MOST_SLOPE = 0.03
-# However flat, a run whose newest row is so many seconds behind at its end has been cut too short to call it sustained.
-MOST_LAG = 10.0
+# However flat, a run whose newest row is so many seconds behind at its end, and so large a share of the run, has been
+# cut too short to call it sustained. What was due before that must have been answered.
+MOST_LAG, MOST_LAG_SHARE = 10.0, 0.25
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
@@ -59,22 +61,40 @@ def judge(
     teeth = len({sample.taken for sample in settled})
     # Twice the bound at most, or large batches would hide that a system falls behind.
     bounds = tuple(MOST_SLOPE + min(MOST_SLOPE, noise(points, teeth)) for points in (lags, events))
-    sustained, reason = _verdict(lag, lags[-1][1] if lags else None, late, bounds, errors)
+    most_lag = max(MOST_LAG, MOST_LAG_SHARE * spec.seconds)
+    silent = 0 if latencies else windows_due(spec, pace, spec.seconds - most_lag)
+    sustained, reason = _verdict(lag, lags[-1][1] if lags else None, late, bounds, most_lag, silent, errors)
     return Verdict(sustained, reason, rows or 0.0, late)
 
 
+def windows_due(spec: RunSpec, pace: Pace, until: float) -> int:
+    """Windows of the initial queries, but for those who disturb the others, that are over by a moment of the run."""
+    gone = {id for request in spec.requests for id in request.delete}
+    asked = [query for query in spec.initial if query.watched and query.slide and query.id not in gone]
+    passed = pace.event_time(until) - pace.event_time(0.0)
+    return sum(max(0, (passed - query.length) // query.slide + 1) for query in asked)
+
+
 def _verdict(
-    lag: float | None, last: float | None, late: float | None, bounds: tuple[float, ...], errors: Sequence[str]
+    lag: float | None,
+    last: float | None,
+    late: float | None,
+    bounds: tuple[float, ...],
+    most_lag: float,
+    silent: int,
+    errors: Sequence[str],
 ) -> tuple[bool, str]:
     if errors:
         return False, f"not sustained: {errors[0].splitlines()[0]}"
     if lag is None or last is None:
         return False, "not sustained: too few samples after the warm-up"
+    if silent:
+        return False, f"not sustained: no answer, though {silent} windows were over long before the end"
     facts = f"the queue falls behind by {lag * 1000:.0f} ms a second (at most {bounds[0] * 1000:.0f})"
     if late is not None:
         facts += f", latency grows by {late * 1000:.0f} ms a second (at most {bounds[1] * 1000:.0f})"
     facts += f", and the newest row taken is {last:.1f} s old at the end"
-    if lag > bounds[0] or last > MOST_LAG:
+    if lag > bounds[0] or last > most_lag:
         return False, f"not sustained: {facts}"
     if late is not None and late > bounds[1]:
         return False, f"not sustained: {facts}"

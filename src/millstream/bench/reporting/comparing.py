@@ -2,73 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.text import Text
 
-from millstream.bench.driving.model import RunResult, Suite
+from millstream.bench.driving.model import RunResult, Search, Suite
 from millstream.bench.plot import MISSING
 from millstream.bench.report import ratio
 from millstream.bench.reporting import plots
-from millstream.bench.reporting.figures import deployment, latency
+from millstream.bench.reporting.bands import DEFAULT_BAND, LEAST_BAND, Band, Figure
+from millstream.bench.reporting.brackets import bracket_of
+from millstream.bench.reporting.figures import deployment, latency, most_queries, peak_rate
 from millstream.bench.reporting.outcomes import Cell, distinct_names, outcome_of
 from millstream.bench.reporting.storing import load
 from millstream.bench.tables import NONE, times_text
 from millstream.cli.output import count, table
 
-# A cell that was measured once has this band to either side: what runs of one cell differ by on a quiet machine.
-DEFAULT_BAND = 0.10
-# Several runs have the band of their spread, yet never less than this: a few can agree by chance.
-LEAST_BAND = 0.03
 PLOT = "ratios.svg"
 # Options that say where and how a suite was asked for, not what.
-NOT_MEASURED = ("command", "out")
+NOT_MEASURED = ("out", "began")
 GIB = 1 << 30
 BANDS = (
     f"noise: the range of the runs of a cell (at least ±{LEAST_BAND:.0%}), ±{DEFAULT_BAND:.0%} where there is only one;"
-    " a difference lies outside the noise of both"
+    " a searched rate may be anything in its bracket, from the highest sustained to the lowest that was not, and the"
+    " noise comes on top; a difference lies outside the noise of both"
 ).replace("%", " %")
+OTHER_RATE = "at another rate"
+OTHER_RATE_NOTE = (
+    f"{OTHER_RATE}: the runs of A and B were asked for different rates, and what differs may be that of the loads"
+)
 
 Word = Literal["better", "worse", "same", "only in A", "only in B", "other machine"]
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """What the runs of one cell gave: their median, and the range in which another run is no news."""
-
-    middle: float
-    low: float
-    high: float
-    runs: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Band:
-        """
-        >>> Band.of([100.0]), Band.of([90.0, 100.0, 120.0])
-        (Band(middle=100.0, low=90.0, high=110.0, runs=1), Band(middle=100.0, low=90.0, high=120.0, runs=3))
-        """
-        middle = float(median(values))
-        least = abs(middle) * (DEFAULT_BAND if len(values) == 1 else LEAST_BAND)
-        return cls(middle, min([*values, middle - least]), max([*values, middle + least]), len(values))
-
-    def holds(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-
-@dataclass(frozen=True, slots=True)
 class Metric:
-    """A figure of a run; ``searched`` ones are of the runs that searches found, the others of single runs."""
+    """A figure of a run. ``at``, for those that are searched: what it is where all of a rate is taken; the others are
+    of single runs."""
 
     name: str
     unit: str
     more_is_better: bool
-    searched: bool
     of: Callable[[RunResult], float | None]
+    at: Callable[[RunResult, float], float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +75,13 @@ class Difference:
         """From the lowest of B by the highest of A to the opposite; only where there is a ratio."""
         assert self.a is not None
         assert self.b is not None
+        # Either end may be open: a search that never failed knows no rate above.
         return self.b.low / self.a.high, self.b.high / self.a.low if self.a.low > 0 else float("inf")
+
+    @property
+    def other_rate(self) -> bool:
+        """Whether the two sides are figures of different loads."""
+        return self.a is not None and self.b is not None and not self.a.at_rate_of(self.b)
 
 
 def _sustained(rate: Callable[[RunResult], float]) -> Callable[[RunResult], float]:
@@ -111,12 +98,16 @@ def _deployed(run: RunResult) -> float | None:
     return None if found is None else found.p99
 
 
+def _overall_at(run: RunResult, rate: float) -> float:
+    return rate * most_queries(run.spec)
+
+
 METRICS = (
-    Metric("sustainable input", "rows/s", True, True, _sustained(lambda run: run.taken_rate)),
-    Metric("sustainable overall", "rows/s", True, True, _sustained(lambda run: run.overall_rate)),
-    Metric("event-time latency p50", "s", False, False, _event("p50")),
-    Metric("event-time latency p99", "s", False, False, _event("p99")),
-    Metric("deployment p99", "s", False, False, _deployed),
+    Metric("sustainable input", "rows/s", True, _sustained(lambda run: run.taken_rate), lambda run, rate: rate),
+    Metric("sustainable overall", "rows/s", True, _sustained(lambda run: run.overall_rate), _overall_at),
+    Metric("event-time latency p50", "s", False, _event("p50")),
+    Metric("event-time latency p99", "s", False, _event("p99")),
+    Metric("deployment p99", "s", False, _deployed),
 )
 
 
@@ -148,23 +139,32 @@ def notes(a: Suite, b: Suite) -> list[str]:
         load, cores = suite.machine.get("load"), suite.machine.get("cores")
         if isinstance(load, int | float) and isinstance(cores, int) and load > cores / 2:
             found.append(f"the machine of {name} was busy (load {load:.1f}): do not trust its figures")
+        found += [
+            f"{name}: nothing above failed in the search {search.title!r}, so its rate is a lower bound"
+            for search in suite.searches
+            if search.runs and bracket_of(search).high is None
+        ]
     versions = [one.machine.get("versions") or {} for one in (a, b)]
     found += [f"version of {words}" for words in _changed(*versions)]
     found += [f"option {words}" for words in _changed(a.options, b.options)]
     return found
 
 
+def rate_notes(differences: Iterable[Difference]) -> list[str]:
+    return [OTHER_RATE_NOTE] if any(one.other_rate for one in differences) else []
+
+
 def print_comparison(a: Suite, b: Suite, differences: Sequence[Difference], console: Console) -> None:
     """One line for each metric of each cell, then what else to know."""
-    columns = ("cell", "metric", "A", "B", "B/A", "noise", "verdict")
+    columns = ("cell", "metric", "asked/s", "A", "B", "B/A", "noise", "verdict")
     rows = []
     for name, one in zip(distinct_names([one.cell for one in differences]), differences, strict=True):
         sides = (_shown(one.a, one.unit), _shown(one.b, one.unit))
-        rows.append((name, one.metric, *sides, *_ratio(one), _coloured(one.verdict)))
+        rows.append((name, one.metric, _asked(one), *sides, *_ratio(one), _coloured(one)))
     title = f"A: {a.name}, B: {b.name}"
-    console.print(table(columns, rows, ("A", "B", "B/A", "noise"), title))
+    console.print(table(columns, rows, ("asked/s", "A", "B", "B/A", "noise"), title))
     console.print(Text(BANDS, style="dim"))
-    for note in notes(a, b):
+    for note in [*notes(a, b), *rate_notes(differences)]:
         console.print(Text(note, style="yellow"))
 
 
@@ -178,7 +178,7 @@ def main(before: Path, after: Path, out: Path | None, console: Console) -> dict[
         "a": str(before),
         "b": str(after),
         "same_machine": not machine_differences(a, b),
-        "notes": notes(a, b),
+        "notes": [*notes(a, b), *rate_notes(found)],
         "differences": [as_json(one) for one in found],
         "plot": plot,
     }
@@ -186,7 +186,7 @@ def main(before: Path, after: Path, out: Path | None, console: Console) -> dict[
 
 def as_json(one: Difference) -> dict[str, Any]:
     low, high = one.ratio_range if one.ratio is not None else (None, None)
-    names = ("cell", "metric", "unit", "a", "b", "verdict")
+    names = ("cell", "metric", "unit", "a", "b", "verdict", "other_rate")
     return {name: getattr(one, name) for name in names} | {"ratio": one.ratio, "ratio_low": low, "ratio_high": high}
 
 
@@ -202,21 +202,38 @@ def _plot(found: Sequence[Difference], out: Path, console: Console) -> str | Non
     return str(out / PLOT)
 
 
-def _values(suite: Suite, metric: Metric) -> dict[Cell, list[float]]:
-    found: dict[Cell, list[float]] = {}
-    for run in _runs(suite, metric.searched):
-        value = metric.of(run)
-        if value is not None:
-            found.setdefault(Cell.of(run.spec), []).append(value)
+def _values(suite: Suite, metric: Metric) -> dict[Cell, list[Figure]]:
+    """Of searches or of single runs, as the metric is: the rates of the latter are asked, not found."""
+    found: dict[Cell, list[Figure]] = {}
+    figures = _of_runs(suite, metric) if metric.at is None else _of_searches(suite, metric, metric.at)
+    for run, figure in figures:
+        found.setdefault(Cell.of(run.spec), []).append(figure)
     return found
 
 
-def _runs(suite: Suite, searched: bool) -> Iterator[RunResult]:
-    """The results of searches, or the single runs: the rates of the latter are asked, not found."""
-    if searched:
-        yield from (one.run for search in suite.searches if (one := outcome_of(search)) is not None)
-    else:
-        yield from suite.runs
+def _of_runs(suite: Suite, metric: Metric) -> Iterator[tuple[RunResult, Figure]]:
+    for run in suite.runs:
+        value = metric.of(run)
+        if value is not None:
+            yield run, Figure.exactly(value, peak_rate(run.spec))
+
+
+def _of_searches(
+    suite: Suite, metric: Metric, at: Callable[[RunResult, float], float]
+) -> Iterator[tuple[RunResult, Figure]]:
+    for search in suite.searches:
+        outcome = outcome_of(search)
+        value = None if outcome is None else metric.of(outcome.run)
+        if outcome is not None and value is not None:
+            yield outcome.run, _in_bracket(search, value, partial(at, outcome.run))
+
+
+def _in_bracket(search: Search, value: float, at: Callable[[float], float]) -> Figure:
+    """What was found at the highest sustained rate, and in proportion at the ends of the bracket."""
+    bracket = bracket_of(search)
+    if not bracket.low:
+        return Figure(value, 0.0, at(bracket.most))
+    return Figure(value, value * bracket.least / bracket.low, value * bracket.most / bracket.low)
 
 
 def _verdict(a: Band | None, b: Band | None, metric: Metric) -> Word:
@@ -224,7 +241,7 @@ def _verdict(a: Band | None, b: Band | None, metric: Metric) -> Word:
         return "only in B"
     if b is None:
         return "only in A"
-    if a.holds(b.middle) or b.holds(a.middle):
+    if a.holds(b) or b.holds(a):
         return "same"
     return "better" if (b.middle > a.middle) == metric.more_is_better else "worse"
 
@@ -252,9 +269,21 @@ def _ratio(one: Difference) -> tuple[str, str]:
     if one.ratio is None:
         return NONE, NONE
     low, high = one.ratio_range
-    return times_text(one.ratio), f"{times_text(low)} to {times_text(high)}"
+    return times_text(one.ratio), f"{_end(low)} to {_end(high)}"
 
 
-def _coloured(verdict: Word) -> Text:
+def _end(ratio: float) -> str:
+    return "∞" if ratio == float("inf") else times_text(ratio)
+
+
+def _asked(one: Difference) -> str:
+    """What the runs of both sides were asked for, once where it is the same."""
+    sides = [one.a.rates if one.a else (), one.b.rates if one.b else ()]
+    shown = [" … ".join(dict.fromkeys(map(count, (rates[0], rates[-1])))) for rates in sides if rates]
+    return ", ".join(shown if one.other_rate else shown[:1]) or NONE
+
+
+def _coloured(one: Difference) -> Text:
     styles = {"better": "green", "worse": "bold red", "same": ""}
-    return Text(verdict, style=styles.get(verdict, "dim"))
+    words = f"{one.verdict}, {OTHER_RATE}" if one.other_rate else one.verdict
+    return Text(words, style=styles.get(one.verdict, "dim"))

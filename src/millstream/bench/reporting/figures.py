@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -105,24 +106,28 @@ def cdf(run: RunResult, kind: LatencyKind = "event") -> list[tuple[float, int]]:
 
 
 def deployment(run: RunResult, until: DeploymentKind = "effective") -> Distribution | None:
-    """Of the creates and deletes that were due after the warm-up; what never took effect is not among them."""
-    first = warm_up_end(run.spec)
-    return distribution(_waited((one for one in run.deployments if one.due >= first), until))
+    """Of the creates and deletes that were due after the warm-up.
+
+    One that the run ended on has waited until then, and counts with that where it is longer than the median of those
+    that did not: left out, the slowest would make the percentiles better. A shorter wait says nothing but that the run
+    ended. Where no other finished, each counts.
+    """
+    return distribution([wait for _, wait in _waits(run, until)])
 
 
 def deployment_over_time(run: RunResult, until: DeploymentKind) -> list[tuple[float, Distribution]]:
-    """By step of the moment they were due."""
-    steps: dict[int, list[Deployment]] = defaultdict(list)
+    """By step of the moment they were due, those of the warm-up too; counted as `deployment` does."""
+    steps: dict[int, list[float]] = defaultdict(list)
     step = step_of(run.spec)
-    for one in run.deployments:
-        steps[int(one.due / step)].append(one)
-    found = [((number + 1) * step, distribution(_waited(some, until))) for number, some in sorted(steps.items())]
+    for due, wait in _waits(run, until, since=0.0):
+        steps[int(due / step)].append(wait)
+    found = [((number + 1) * step, distribution(waits)) for number, waits in sorted(steps.items())]
     return [(at, one) for at, one in found if one is not None]
 
 
-def never_effective(run: RunResult) -> int:
-    """Creates and deletes of the whole run that were never seen in the running plan."""
-    return sum(one.effective is None for one in run.deployments)
+def unfinished(run: RunResult, until: DeploymentKind) -> int:
+    """Creates and deletes of the whole run that were never acknowledged, or never seen in the running plan."""
+    return sum(_end(one, until) is None for one in run.deployments)
 
 
 def rates(run: RunResult) -> list[Rate]:
@@ -154,6 +159,12 @@ def components(run: RunResult) -> dict[str, float]:
     return {name: spent for name, spent in run.phases.items() if name not in TOTALS}
 
 
+def rows_counted(run: RunResult) -> int:
+    """Rows that the system took after the warm-up, as its phases count them."""
+    taken = [sample.taken for sample in run.queue if sample.at >= warm_up_end(run.spec)]
+    return taken[-1] - taken[0] if taken else 0
+
+
 def most_queries(spec: RunSpec) -> int:
     """The largest number of queries that the run asks for at once."""
     running = most = len(spec.initial)
@@ -181,6 +192,15 @@ def _weighted(samples: Sequence[Latency], kind: LatencyKind) -> Distribution | N
     return distribution([getattr(sample, kind) for sample in samples], [sample.answers for sample in samples])
 
 
-def _waited(deployments: Iterable[Deployment], until: DeploymentKind) -> list[float]:
-    times = [(one.due, one.acknowledged if until == "acknowledged" else one.effective) for one in deployments]
-    return [end - due for due, end in times if end is not None]
+def _waits(run: RunResult, until: DeploymentKind, since: float | None = None) -> list[tuple[float, float]]:
+    """When those that count were due, after the warm-up unless ``since`` is given, and how long each waited."""
+    first = warm_up_end(run.spec) if since is None else since
+    times = [(one.due, _end(one, until)) for one in run.deployments if one.due >= first]
+    finished = [(due, end - due) for due, end in times if end is not None]
+    usual = median(wait for _, wait in finished) if finished else 0.0
+    pending = [(due, run.spec.seconds - due) for due, end in times if end is None]
+    return [*finished, *((due, wait) for due, wait in pending if wait > usual)]
+
+
+def _end(one: Deployment, until: DeploymentKind) -> float | None:
+    return one.acknowledged if until == "acknowledged" else one.effective

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from millstream.bench.driving.model import RunResult, RunSpec, Search, Suite
 from millstream.bench.reporting.figures import most_queries
+from millstream.bench.reporting.joins import rows_of_run
 from millstream.cli.output import count
 
 
@@ -57,6 +58,12 @@ class Outcome:
     @property
     def cell(self) -> Cell:
         return Cell.of(self.run.spec)
+
+    @property
+    def system(self) -> str:
+        """Its name, and of joins what became of their rows, where the name does not say it."""
+        name, rows = self.run.spec.system, rows_of_run(self.run.spec)
+        return name if rows is None or name.endswith(f"-{rows}") else f"{name}, {rows}"
 
     @property
     def sustained(self) -> bool:

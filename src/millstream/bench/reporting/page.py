@@ -10,18 +10,22 @@ from typing import Any
 
 from millstream.bench.driving.model import Claim, Suite
 from millstream.bench.plot import MISSING
+from millstream.bench.reporting import joins
+from millstream.bench.reporting.claims import target_of
+from millstream.bench.reporting.command import command_of
 from millstream.bench.reporting.markup import Markup, element, facts, folded, join, rows
 from millstream.bench.reporting.outcomes import Outcome, all_runs, by_workload, outcomes
 from millstream.bench.reporting.sections import anchor, workload_section
 from millstream.bench.reporting.tables import (
     GENERATOR_COLUMNS,
     RESULT_COLUMNS,
+    RESULTS,
     WORDS,
+    any_joins,
     first_line,
     generator_margins,
     margin_row,
     result_row,
-    target_of,
 )
 from millstream.bench.tables import NONE, figure_text, verdict
 from millstream.cli.output import size
@@ -31,13 +35,19 @@ PLOTS = "plots"
 
 # Of the machine, what stands at the top of the page.
 HEADER_FACTS = (("cores", " cores"), ("processor", ""), ("system", ""))
+HEADER_VERSIONS = (("millstream", "Millstream "), ("commit", "commit "))
 # How to read it: the definitions, in the words of the workloads.
 READING = (
     ("event-time latency", "from the moment an answer's last row was due until the answer could be read"),
     ("processing-time latency", "from the moment the system took that row until then"),
     ("deployment", "from a user's request until it was acknowledged, or part of the running plan"),
     ("sustained", "the queue of rows, and so the latency, did not keep growing"),
-    ("overall", "rows a second, each counted once for every query that it served"),
+    ("bracket", "of a search the highest sustained … the lowest unsustained rate: it knows its rate no better"),
+    ("taken, slowest data throughput", "rows a second that the slowest query took, after the warm-up"),
+    (
+        "overall, overall data throughput",
+        "the same rows, each counted once for every query there was; what faster queries took beyond is not counted",
+    ),
     ("density", "rows for each second of event time"),
     ("warm-up", "the first quarter of a run, shaded in plots, which no figure counts"),
     ("ratios", "count only between systems of one report: same machine, same input, same session"),
@@ -83,6 +93,8 @@ def _document(title: str, body: Markup) -> str:
 def _header(suite: Suite, found: list[Outcome], workloads: list[str]) -> Markup:
     began = min((run.began for run in all_runs(suite)), default="")
     machine = [f"{suite.machine[key]}{unit}" for key, unit in HEADER_FACTS if key in suite.machine]
+    versions = suite.machine.get("versions") or {}
+    machine += [f"{words}{versions[key]}" for key, words in HEADER_VERSIONS if key in versions]
     systems = list(dict.fromkeys(outcome.cell.system for outcome in found))
     parts = [
         ("results", "Results"),
@@ -120,7 +132,7 @@ def _claims(claims: tuple[Claim, ...]) -> Markup:
 def _card(claim: Claim) -> Markup:
     target = target_of(claim)
     kind = "" if target.met is None else " good" if target.met else " bad"
-    bound = f"{'at most' if claim.at_most else 'at least'} {claim.wanted:g} {claim.unit}: "
+    bound = f"{'at most' if claim.at_most else 'at least'} {claim.wanted:g} {claim.unit}; "
     got = NONE if claim.got is None else figure_text(claim.got, claim.unit)
     return element(
         "article",
@@ -146,7 +158,9 @@ def _results(found: list[Outcome]) -> Markup:
     for outcome in found:
         *cells, words = result_row(outcome)
         lines.append((*cells, element("span", words, class_=f"word {'good' if outcome.sustained else 'bad'}")))
-    return element("section", element("h2", "Results"), rows(RESULT_COLUMNS, lines, WORDS), id="results")
+    legend = [element("p", RESULTS, ".", class_="faint")]
+    legend += [element("p", joins.LEGEND, class_="faint")] if any_joins(found) else []
+    return element("section", element("h2", "Results"), *legend, rows(RESULT_COLUMNS, lines, WORDS), id="results")
 
 
 def _generators(suite: Suite) -> Markup:
@@ -172,15 +186,14 @@ def _systems(found: list[Outcome]) -> Markup:
 
 
 def _circumstances(suite: Suite) -> Markup:
-    command = suite.options.get("command")
+    command = command_of(suite)
     seeds = sorted({run.spec.seed for run in all_runs(suite)})
-    options = [(name, value) for name, value in suite.options.items() if name != "command"]
     return element(
         "section",
         element("h2", "Machine and repetition"),
         join((element("p", "The same again:"), element("pre", command))) if command else "",
         facts([*_machine(suite.machine), ("seeds", ", ".join(map(str, seeds)) or NONE)]),
-        folded("Options", facts(options)) if options else "",
+        folded("Options", facts(suite.options.items())) if suite.options else "",
         element("p", "Every sample of every run is in ", element("code", "runs/"), ", as JSON."),
         element("h3", "How to read it"),
         facts(READING),

@@ -12,6 +12,7 @@ from millstream.bench.driving.model import RunResult
 from millstream.bench.reporting import figures
 from millstream.bench.reporting.figures import components, most_queries, warm_up_end
 from millstream.bench.reporting.outcomes import PARTS, Cell, distinct_names
+from millstream.bench.reporting.sharing import named
 from millstream.cli.output import count
 
 if TYPE_CHECKING:
@@ -24,18 +25,21 @@ COLOURS = {
     "millstream": "#0072b2",
     "millstream-frame": "#009e73",
     "millstream-rows": "#56b4e9",
+    "millstream-drained": "#7a8b00",
     "spark": "#d55e00",
     "spark-merged": "#e69f00",
     "flink": "#cc79a7",
 }
-OTHER_COLOURS = ("#8c6bb1", "#7a8b00", "#b15928", "#5f6b73")
+OTHER_COLOURS = ("#8c6bb1", "#b15928", "#5f6b73")
 PHASE_COLOURS = (
     *("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#8c6bb1", "#7a8b00", "#5f6b73"),
     *("#3b528b", "#8dd3c7", "#b15928", "#f0b6d5", "#c4a000", "#fb8072", "#1b7837", "#a6a6a6", "#b2df8a", "#6a3d9a"),
 )
 # A bar that is so many times as long as the shortest is cut off, with its number at the end.
 LONGEST_BAR = 25
-MARKERS = "osD^vP"
+# An end of a range that is not known, or not above zero, is drawn so many times away.
+OPEN_END = 4
+MARKERS = "osD^vPX"
 FEW_POINTS = 3
 DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1)))
 VERDICT_COLOURS = {"better": "#009e73", "worse": "#d55e00"}
@@ -88,7 +92,7 @@ STYLE: dict[Any, Any] = {
 
 
 def throughput(runs: Sequence[RunResult], path: Path) -> bool:
-    """Rows a second against the number of queries, input and overall, a line for each system."""
+    """Slowest and overall data throughput against the number of queries, a line for each system."""
     kept = [run for run in runs if run.taken_rate > 0 and most_queries(run.spec) > 0]
 
     def paint(left: Any, right: Any) -> None:
@@ -96,7 +100,7 @@ def throughput(runs: Sequence[RunResult], path: Path) -> bool:
             queries = [most_queries(run.spec) for run in some]
             left.plot(queries, [run.taken_rate for run in some], **look, label=name)
             right.plot(queries, [run.overall_rate for run in some], **look, label=name)
-        for axes, title in ((left, "Input rows/s"), (right, "Overall rows/s (once for each query)")):
+        for axes, title in ((left, "Slowest data throughput, rows/s"), (right, "Overall data throughput, rows/s")):
             axes.set(title=title, xlabel="concurrent queries", xscale="log", yscale="log")
             _ticks_at(axes.xaxis, sorted({most_queries(run.spec) for run in kept}))
             _log_ticks(axes.yaxis)
@@ -199,7 +203,7 @@ def fluctuation(run: RunResult, path: Path) -> bool:
 
 
 def sharing(runs: Sequence[RunResult], path: Path) -> bool:
-    """Shares of time by component against the number of queries, stacked (AStream's figure 18)."""
+    """Shares of the sum of phases against the number of queries, stacked (AStream's figure 18)."""
     kept = sorted((run for run in runs if any(components(run).values())), key=lambda run: most_queries(run.spec))
 
     def paint(axes: Any) -> None:
@@ -208,24 +212,24 @@ def sharing(runs: Sequence[RunResult], path: Path) -> bool:
         below = [0.0] * len(kept)
         for name, colour in _phases(kept):
             parts = [bar.get(name, 0.0) for bar in bars]
-            axes.bar(range(len(kept)), parts, bottom=below, color=colour, label=name, width=0.7)
+            axes.bar(range(len(kept)), parts, bottom=below, color=colour, label=named(name), width=0.7)
             below = [low + part for low, part in zip(below, parts, strict=True)]
         axes.set_xticks(range(len(kept)), [count(most_queries(run.spec)) for run in kept])
-        axes.set(title="Time by component", xlabel="concurrent queries", ylabel="% of processing time", ylim=(0, 100))
+        axes.set(title="Time by component", xlabel="concurrent queries", ylabel="% of the sum of phases", ylim=(0, 100))
         axes.grid(visible=False, axis="x")
         axes.legend(**BESIDE, reverse=True)
 
-    return bool(kept) and _drawn(path, paint, width=1.4 * PANEL_WIDTH)
+    return bool(kept) and _drawn(path, paint, width=1.7 * PANEL_WIDTH)
 
 
 def breakdown(runs: Sequence[RunResult], path: Path) -> bool:
     """Time by component for each million rows, as its system counts it, a bar for each run."""
-    kept = [run for run in runs if any(components(run).values()) and run.queue and run.queue[-1].taken > 0]
+    kept = [run for run in runs if any(components(run).values()) and figures.rows_counted(run) > 0]
 
     def paint(axes: Any) -> None:
         ends = [0.0] * len(kept)
         for name, colour in _phases(kept):
-            parts = [components(run).get(name, 0.0) * 1e9 / run.queue[-1].taken for run in kept]
+            parts = [components(run).get(name, 0.0) * 1e9 / figures.rows_counted(run) for run in kept]
             axes.barh(range(len(kept)), parts, left=ends, color=colour, label=name, height=0.7)
             ends = [end + part for end, part in zip(ends, parts, strict=True)]
         longest = max((end for end in ends if end <= LONGEST_BAR * min(ends)), default=max(ends))
@@ -311,12 +315,15 @@ def ratios(differences: Iterable[Difference], path: Path) -> bool:
     def paint(axes: Any) -> None:
         for line, one in enumerate(kept):
             colour = VERDICT_COLOURS.get(one.verdict, INK)
+            assert one.ratio is not None
             low, high = one.ratio_range
+            low, high = max(low, one.ratio / OPEN_END), min(high, one.ratio * OPEN_END)
             axes.plot([low, high], [line, line], color=colour, linewidth=3, alpha=0.4, solid_capstyle="butt")
             axes.plot([one.ratio], [line], "o", color=colour)
         axes.axvline(1.0, color=INK, linewidth=1)
         names = distinct_names([one.cell for one in kept])
-        axes.set_yticks(range(len(kept)), [f"{name}: {one.metric}" for name, one in zip(names, kept, strict=True)])
+        metrics = [f"{one.metric}{' (other rates)' if one.other_rate else ''}" for one in kept]
+        axes.set_yticks(range(len(kept)), [f"{name}: {metric}" for name, metric in zip(names, metrics, strict=True)])
         axes.invert_yaxis()
         axes.set(title="B against A, with the noise of both", xlabel="ratio", xscale="log")
         _log_ticks(axes.xaxis)

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from millstream.bench.driving.model import QuerySpec, RunResult, RunSpec, Search
 from millstream.bench.reporting import figures, plots
+from millstream.bench.reporting.brackets import bracket_of
 from millstream.bench.reporting.figures import Distribution
 from millstream.bench.reporting.markup import Markup, drawing, element, facts, folded, join, rows
 from millstream.bench.reporting.outcomes import Cell, Outcome
+from millstream.bench.reporting.sharing import sharing_table
 from millstream.bench.reporting.tables import latency_text
 from millstream.bench.tables import NONE
 from millstream.cli.output import count
@@ -20,7 +22,15 @@ from millstream.cli.output import count
 LATENCY_COLUMNS = ("system", "queries", "latency", "of", "mean", "min", "p50", "p90", "p95", "p99", "max")
 CANDIDATE_COLUMNS = ("asked/s", "taken/s", "queue grows by", "latency grows by", "event p99", "verdict", "reason")
 
+MILLSTREAM = "millstream"
+# Whether it is Millstream.
+NOT_IN_PHASES = {
+    True: "those of its tasks; the JVM and the driver are not in it.",
+    False: "those of its triggers, by the clock.",
+}
 WHERE_TIME_GOES = "Where the time goes: Millstream adds it over tasks, Spark takes it from the clock of its triggers."
+
+UNFINISHED = "Those that waited longer than the median count in the percentiles, with their wait until the end."
 
 # A plot's name, what draws it, and what it shows.
 Plot = tuple[str, Callable[[Path], bool], str]
@@ -43,6 +53,7 @@ def workload_section(name: str, found: Sequence[Outcome], folder: Path) -> Marku
         element("h2", name),
         element("div", *drawings, class_="plots"),
         _latencies(found),
+        sharing_table(found),
         element("h3", "Verdicts"),
         *(_verdict(outcome, number, anchor(name), folder) for number, outcome in enumerate(found)),
         _asked(found[0].run.spec),
@@ -58,7 +69,7 @@ def _plots(found: Sequence[Outcome]) -> list[Plot]:
     made: list[Plot] = []
     usual = _usual(sustained)
     if len({figures.most_queries(run.spec) for run in usual}) > 1:
-        caption = "Highest sustained rates against the number of queries."
+        caption = "Highest sustained rates against the number of queries: slowest and overall data throughput."
         made.append(("throughput", lambda path: plots.throughput(usual, path), caption))
     if by_cores := _along(sustained, "cores"):
         made.append(("cores", lambda path: plots.cores(by_cores, path), "Highest sustained rates by cores."))
@@ -67,7 +78,7 @@ def _plots(found: Sequence[Outcome]) -> list[Plot]:
         made.append(("density", lambda path: plots.density(by_density, path), caption))
     made.append(("latency", lambda path: plots.latency(shown, path), "Event-time latency over time, and its CDF."))
     made.append(("rates", lambda path: plots.rates(shown, path), "Throughput over time."))
-    caption = "How long creates and deletes took, over time."
+    caption = "How long creates and deletes took, over time: those that the run ended on, until then."
     made.append(("deployment", lambda path: plots.deployment(shown, path), caption))
     made += [_fluctuation(run, number) for number, run in enumerate(shown) if _changes(run)]
     for system in dict.fromkeys(run.spec.system for run in with_phases):
@@ -101,7 +112,7 @@ def _fluctuation(run: RunResult, number: int) -> Plot:
 
 
 def _sharing(system: str, runs: Sequence[RunResult]) -> Plot:
-    caption = f"What sharing costs: shares of the processing time by component, {system}."
+    caption = f"Phases as shares of their sum, {system}: {NOT_IN_PHASES[system.startswith(MILLSTREAM)]}"
     return f"sharing-{system}", lambda path: plots.sharing(runs, path), caption
 
 
@@ -142,7 +153,7 @@ def _latencies(found: Sequence[Outcome]) -> Markup:
             ("deployment, acknowledged", figures.deployment(run, "acknowledged")),
             ("deployment, effective", figures.deployment(run)),
         )
-        cell = (outcome.cell.system, count(outcome.cell.queries))
+        cell = (outcome.system, count(outcome.cell.queries))
         lines += [(*cell, name, *_parts(one)) for name, one in kinds if one is not None]
     if not lines:
         return element("p", "No answer came after the warm-up.")
@@ -158,19 +169,27 @@ def _verdict(outcome: Outcome, number: int, prefix: str, folder: Path) -> Markup
     run, cell = outcome.run, outcome.cell
     queries = "1 query" if cell.queries == 1 else f"{count(cell.queries)} queries"
     kind = "good" if outcome.sustained else "bad"
-    head = [f"{cell.system}, {queries}: ", element("span", outcome.words, class_=f"word {kind}")]
-    lost = figures.never_effective(run)
+    head = [f"{outcome.system}, {queries}: ", element("span", outcome.words, class_=f"word {kind}")]
     return element(
         "article",
         element("p", *head),
         element("p", run.verdict.reason),
         element("p", _growth(run), class_="faint"),
-        element("p", f"{lost} of {len(run.deployments)} requests never took effect.") if lost else "",
+        _unfinished(run),
         _errors(run),
         _profiles(run),
         _candidates(outcome.search, number, prefix, folder) if outcome.search else "",
         class_="verdict",
     )
+
+
+def _unfinished(run: RunResult) -> Markup:
+    """How many requests the run ended on."""
+    waiting, without = figures.unfinished(run, "acknowledged"), figures.unfinished(run, "effective")
+    if not waiting and not without:
+        return Markup("")
+    words = f"never acknowledged {count(waiting)}, never in effect {count(without)}"
+    return element("p", f"Of {count(len(run.deployments))} requests, before the run ended: {words}. {UNFINISHED}")
 
 
 def _growth(run: RunResult) -> str:
@@ -207,7 +226,8 @@ def _candidates(search: Search, number: int, prefix: str, folder: Path) -> Marku
     caption = "The queue at each rate tried."
     figure = _figure((f"queue-{number + 1}", lambda path: plots.queue(search.runs, path), caption), prefix, folder)
     table = rows(CANDIDATE_COLUMNS, lines, ("verdict", "reason"))
-    return folded(f"The search: {search.title}", table, element("div", figure, class_="plots"))
+    known = element("p", f"The sustainable rate lies in {bracket_of(search).words} (rows/s).")
+    return folded(f"The search: {search.title}", known, table, element("div", figure, class_="plots"))
 
 
 def _asked(spec: RunSpec) -> Markup:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from millstream.bench.driving.model import Claim, RunResult, Search, Suite
+from millstream.bench.reporting.claims import claim_json
 from millstream.bench.reporting.outcomes import Cell, all_runs
 from millstream.errors import SpecError
 from millstream.server.wire import from_json, to_json
@@ -61,7 +62,8 @@ def save(suite: Suite, directory: Path) -> Path:
     stored = _StoredSuite(
         suite.name, suite.machine, suite.options, searches, runs, claims=suite.claims, failures=suite.failures
     )
-    _write(directory / SUITE, "suite", stored)
+    # With their verdicts, which are not read back: they follow from the claims.
+    _write(directory / SUITE, "suite", to_json(stored) | {"claims": [claim_json(one) for one in suite.claims]})
     return directory / SUITE
 
 

@@ -9,14 +9,19 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from millstream.bench.driving.model import Claim, RunResult, Suite
-from millstream.bench.report import Target
+from millstream.bench.driving.model import RunResult, Suite
+from millstream.bench.reporting import joins
+from millstream.bench.reporting.brackets import bracket_words
+from millstream.bench.reporting.claims import target_of
 from millstream.bench.reporting.figures import Distribution, deployment, latency, peak_rate
 from millstream.bench.reporting.outcomes import Outcome, all_runs, outcomes
 from millstream.bench.tables import NONE, target_table, times_text
 from millstream.cli.output import count, seconds, table
 
-RESULTS = "Rows a second (overall: once for each query), event-time latency, deployment until effective"
+RESULTS = (
+    "Rows a second (taken: by the slowest query, the slowest data throughput; overall: once for each query, the overall"
+    " data throughput), event-time latency, deployment until effective"
+)
 RESULT_COLUMNS = (
     "workload",
     "system",
@@ -28,6 +33,7 @@ RESULT_COLUMNS = (
     "p50",
     "p99",
     "deploy p99",
+    "bracket",
     "verdict",
 )
 GENERATOR = "Generators: what they could make, against what was asked"
@@ -35,7 +41,7 @@ GENERATOR_COLUMNS = ("workload", "asked/s", "capacity/s", "times", "latest row",
 # Seconds that a row may be late, beyond the beat of the files, which is half as long.
 ON_TIME = 0.25
 # Of the columns above, those that hold words.
-WORDS = ("workload", "system", "verdict")
+WORDS = ("workload", "system", "bracket", "verdict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +74,15 @@ def print_suite(suite: Suite, console: Console) -> None:
         console.print(table(GENERATOR_COLUMNS, rows, _numbers(GENERATOR_COLUMNS), GENERATOR), "")
     if suite.claims:
         console.print(target_table(target_of(claim) for claim in suite.claims))
+    if any_joins(found):
+        console.print(Text(joins.LEGEND, style="dim"))
     for line in _notes(found, suite.failures):
         console.print(line)
 
 
-def target_of(claim: Claim) -> Target:
-    return Target(claim.name, claim.wanted, claim.got, claim.at_most, claim.unit)
+def any_joins(found: Sequence[Outcome]) -> bool:
+    """Whether it matters what became of the rows of joins."""
+    return any(joins.rows_of_run(one.run.spec) for one in found)
 
 
 def result_row(outcome: Outcome) -> tuple[str, ...]:
@@ -83,7 +92,8 @@ def result_row(outcome: Outcome) -> tuple[str, ...]:
     density = count(cell.density) if cell.density else "rate"
     rates = (count(peak_rate(run.spec)), count(run.taken_rate), count(run.overall_rate))
     times = (_part(event, "p50"), _part(event, "p99"), _part(deployed, "p99"))
-    return cell.workload, cell.system, count(cell.queries), density, *rates, *times, outcome.words
+    ends = (bracket_words(outcome.search), outcome.words)
+    return cell.workload, outcome.system, count(cell.queries), density, *rates, *times, *ends
 
 
 def generator_margins(runs: Iterable[RunResult]) -> list[GeneratorMargin]:
@@ -141,7 +151,7 @@ def _notes(found: Sequence[Outcome], failures: Sequence[str]) -> list[Text]:
     notes = []
     for outcome in found:
         if not outcome.sustained:
-            name = f"{outcome.cell.workload}, {outcome.cell.system}, {count(outcome.cell.queries)} queries"
+            name = f"{outcome.cell.workload}, {outcome.system}, {count(outcome.cell.queries)} queries"
             notes.append(Text(f"{name}: {outcome.run.verdict.reason}", style="yellow"))
             notes += [Text(f"  {first_line(error)}", style="red") for error in outcome.run.errors[:1]]
     return notes + [Text(f"failed: {first_line(failure)}", style="bold red") for failure in failures]

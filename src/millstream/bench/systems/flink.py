@@ -18,7 +18,7 @@ from millstream.bench.process import DRIVER_MEMORY
 from millstream.bench.systems.flink_answers import Answers
 from millstream.bench.systems.flink_feed import Feed
 from millstream.bench.systems.flink_process import Cluster, JobState, Worker, interpreter
-from millstream.bench.systems.flink_rows import create_tables
+from millstream.bench.systems.flink_rows import create_tables, reads
 from millstream.bench.systems.system import Queue, Seen
 from millstream.errors import BenchError
 
@@ -38,12 +38,17 @@ WATERMARKS = "50 ms"
 START_LIMIT = 300.0
 END_LIMIT = 60.0
 LOOK = 0.05
+# Flink's HTTP interface answers from a copy so old at most, in seconds: what has just ended shall have ended there.
+REFRESH = 0.1
+# The first who asks for figures of running tasks has them fetched. That has come by then, in seconds.
+FETCHED = 0.5
 
 CLUSTER_SETTINGS = {
     "rest.port": "0",
     "rest.bind-address": "127.0.0.1",
-    # Flink's own HTTP interface answers from a copy; it shall not be old.
-    "web.refresh-interval": "100 ms",
+    "web.refresh-interval": f"{REFRESH * 1000:.0f} ms",
+    # Nothing is fetched unless somebody asks. The default of 10 s would give him figures of an earlier moment.
+    "metrics.fetcher.update-interval": "1 s",
     "taskmanager.memory.managed.size": f"{SLOTS * SLOT_MEMORY_MB}mb",
     "taskmanager.memory.network.min": NETWORK_MEMORY,
     "taskmanager.memory.network.max": NETWORK_MEMORY,
@@ -101,7 +106,7 @@ class FlinkSystem:
         self._folder, self._queues = folder, tuple(queues)
         checkpoints = (folder / "checkpoints").resolve().as_uri()
         worker.ask("begin", settings=RUN_SETTINGS | {"execution.checkpointing.dir": checkpoints})
-        self._feed = Feed({queue.stream.name: queue.directory for queue in queues})
+        self._feed = Feed(self._queues)
         self._submit(queries, from_start=True)
         self._await_running()
 
@@ -125,15 +130,20 @@ class FlinkSystem:
         for job in jobs:
             if not job.over:
                 self._follow(job, states[job.id], effective, errors)
-        return Seen(self._taken(), self._emissions(), tuple(effective), tuple(errors))
+        taken, pulls = self._feed.progress() if self._feed else (0, ())
+        return Seen(taken, self._emissions(), tuple(effective), tuple(errors), pulls)
+
+    def phases(self) -> dict[str, float]:
+        """A task's idleness is counted when it is over: the figures of one that waits are too large by so much."""
+        if self._jobs:
+            self._busy_of(self._jobs[:1])
+            time.sleep(FETCHED)
+        return self._busy_of(list(self._jobs))
 
     def finish(self) -> dict[str, float]:
-        """Seconds that tasks were busy, by the name of their first operator, over all jobs of the run."""
         self._end_jobs()
-        busy: dict[str, float] = {}
-        for job in self._jobs:
-            for name, seconds in self._required_cluster().busy(job.id).items():
-                busy[name] = busy.get(name, 0.0) + seconds
+        time.sleep(REFRESH)
+        busy = self._busy_of(self._jobs)
         self._end_run()
         return busy
 
@@ -181,22 +191,24 @@ class FlinkSystem:
             self._submitted += 1
             name = f"job{self._submitted}"
             folder = self._folder / name
-            inputs = self._feed.add(query.id, folder / "in", lanes, from_start)
+            # A stream that the job does not read would wait for ever.
+            read = [queue.stream for queue in self._queues if reads(_text(query), queue.stream.name)]
+            inputs = self._feed.add(query.id, folder / "in", [stream.name for stream in read], lanes, from_start)
             tables = [
                 statement
-                for queue in self._queues
-                for statement in create_tables(queue.stream.name, queue.stream.schema, inputs[queue.stream.name])
+                for stream in read
+                for statement in create_tables(stream.name, stream.schema, inputs[stream.name])
             ]
             answers = folder / "answers"
             where = answers.resolve().as_uri()
             try:
                 told = self._worker.ask(
-                    "submit", name=query.id, database=name, tables=tables, query=query.flink, answers=where
+                    "submit", name=query.id, database=name, tables=tables, query=_text(query), answers=where
                 )
             except BenchError:
                 self._feed.remove(query.id)
                 raise
-            self._jobs.append(_Job(query.id, told["job"], Answers(answers)))
+            self._jobs.append(_Job(query.id, told["job"], Answers(answers, query.length > 0)))
 
     def _await_running(self) -> None:
         """A run begins with all of its queries at work, or not at all."""
@@ -231,8 +243,13 @@ class FlinkSystem:
     def _failure(self, job: _Job) -> str:
         return f"query {job.query!r}: {self._required_cluster().failure(job.id)}"
 
-    def _taken(self) -> int:
-        return self._feed.taken() if self._feed else 0
+    def _busy_of(self, jobs: Sequence[_Job]) -> dict[str, float]:
+        """Seconds that tasks were busy, by the name of their first operator, over all of these jobs."""
+        busy: dict[str, float] = {}
+        for job in jobs:
+            for name, seconds in self._required_cluster().busy(job.id).items():
+                busy[name] = busy.get(name, 0.0) + seconds
+        return busy
 
     def _emissions(self) -> tuple[Emission, ...]:
         """One answer for each query and window."""
@@ -271,6 +288,11 @@ class FlinkSystem:
 
 def _check_texts(queries: Sequence[QuerySpec]) -> None:
     for query in queries:
-        if query.flink is None:
-            hint = "leave Flink out of this workload, or give the query's `flink` text"
-            raise BenchError("UNSUPPORTED", f"query {query.id!r} has no text in Flink's SQL", hint=hint)
+        _text(query)
+
+
+def _text(query: QuerySpec) -> str:
+    if query.flink is None:
+        hint = "leave Flink out of this workload, or give the query's `flink` text"
+        raise BenchError("UNSUPPORTED", f"query {query.id!r} has no text in Flink's SQL", hint=hint)
+    return query.flink

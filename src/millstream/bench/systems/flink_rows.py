@@ -6,6 +6,7 @@ dates; it keeps their milliseconds, the finest that its event time has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,16 @@ _TYPES = {
     "date": "DATE",
 }
 _TIMES = ("timestamp", "timestamp_ntz")
+
+
+def reads(text: str, stream: str) -> bool:
+    """Whether a query's text names a stream: as a word, but not for a name that the text gives to something else.
+
+    >>> text = "SELECT a.x FROM b AS a JOIN TABLE(TUMBLE(TABLE c, DESCRIPTOR(`time`), INTERVAL '1' SECOND)) ON a.x = x"
+    >>> [stream for stream in "abc" if reads(text, stream)]
+    ['b', 'c']
+    """
+    return re.search(rf"(?<!\bAS )(?<!\bAS `)\b{re.escape(stream)}\b(?!`?\.)", text, re.IGNORECASE) is not None
 
 
 def write_rows(rows: pa.Table, path: Path) -> None:

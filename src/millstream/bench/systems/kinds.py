@@ -12,6 +12,7 @@ from millstream.config import nearest
 from millstream.errors import SpecError
 
 MILLSTREAM = "millstream"
+MILLSTREAM_DRAINED = "millstream-drained"
 MILLSTREAM_FRAME = "millstream-frame"
 MILLSTREAM_ROWS = "millstream-rows"
 SPARK = "spark"
@@ -26,6 +27,10 @@ def _made(module: str, name: str, workspace: Path, cores: int, **options: Any) -
 
 def _millstream(workspace: Path, cores: int) -> System:
     return _made("millstream", "MillstreamSystem", workspace, cores)
+
+
+def _millstream_drained(workspace: Path, cores: int) -> System:
+    return _made("millstream", "MillstreamSystem", workspace, cores, drained=True)
 
 
 def _millstream_frame(workspace: Path, cores: int) -> System:
@@ -53,6 +58,7 @@ KINDS: dict[str, SystemKind] = {
     kind.name: kind
     for kind in (
         SystemKind(MILLSTREAM, "Millstream", _millstream),
+        SystemKind(MILLSTREAM_DRAINED, "Millstream, every answer written to Parquet", _millstream_drained),
         SystemKind(MILLSTREAM_FRAME, "Millstream, the same streaming DataFrame", _millstream_frame),
         SystemKind(MILLSTREAM_ROWS, "Millstream, a streaming DataFrame of Spark's rows", _millstream_rows),
         SystemKind(SPARK, "plain Spark", _spark),

@@ -65,6 +65,10 @@ class RemoteSystem:
         found: Seen = self._ask(self._looks, "collect")
         return found
 
+    def phases(self) -> dict[str, float]:
+        found: dict[str, float] = self._ask(self._looks, "phases")
+        return found
+
     def finish(self) -> dict[str, Any]:
         found: dict[str, Any] = self._ask(self._commands, "finish")
         return found

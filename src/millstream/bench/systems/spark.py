@@ -6,92 +6,37 @@ changelog, the fast checkpoint files of the engine's own session, append mode so
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from millstream.bench.driving.model import Emission, QuerySpec
-from millstream.bench.plain_run import STORE_SETTINGS, progress_end
+from millstream.bench.driving.model import Emission, Pull, QuerySpec
+from millstream.bench.plain_run import STORE_SETTINGS
+from millstream.bench.systems.spark_files import TIME, Later, read_log
+from millstream.bench.systems.spark_jobs import Intake, Job
+from millstream.bench.systems.spark_reports import Batch, batch_of, unseen
 from millstream.bench.systems.system import Queue, Seen
 from millstream.config import available_cores
 from millstream.errors import EngineError
 from millstream.runtime.session import build_session
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
+    pass
 
 STATE_STORE = "rocksdb"
-# Reports that Spark keeps of each query; read several times a second, so few are enough.
-KEPT_PROGRESS = "100"
+# Reports that Spark keeps of each query. It is asked four times a second, and the shortest batches take a tenth of one:
+# room for two seconds in which nobody comes to ask.
+KEPT_PROGRESS = "20"
 MERGEABLE = re.compile(
     r"SELECT (?P<keys>[\w, ]+), (?P<aggregate>\w+\([^()]*\)) AS \w+ FROM (?P<stream>\w+)"
     r"( WHERE (?P<condition>.+?))? GROUP BY (?P=keys), (?P<window>window\([^()]*\))"
 )
-MICROS = 1_000_000
-# How often new files are looked for on behalf of queries that came later, in seconds.
-LATER_LOOK = 0.05
-
-
-@dataclass
-class _Job:
-    """A running query for one or several of the questions; ``before`` rows came before it was started, at run time if
-    ``late``."""
-
-    query: StreamingQuery
-    specs: tuple[QuerySpec, ...]
-    before: int
-    late: bool
-    batch: int = -1
-    rows: int = 0
-    watermark: int | None = None
-
-
-class Later:
-    """Directories for queries that come later: Spark's file source always begins with the oldest file, so they get
-    links to the files that come after them."""
-
-    def __init__(self, sources: Mapping[str, Path]) -> None:
-        self.sources = sources
-        self._known: dict[str, set[str]] = {name: set() for name in sources}
-        self._followers: list[Path] = []
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="bench-later", daemon=True)
-        self._thread.start()
-
-    def follow(self, folder: Path) -> dict[str, Path]:
-        """New directories, by stream, for files from now on."""
-        made = {name: folder / name for name in self.sources}
-        for directory in made.values():
-            directory.mkdir(parents=True)
-        with self._lock:
-            self._look()
-            self._followers.append(folder)
-        return made
-
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(LATER_LOOK):
-            with self._lock:
-                self._look()
-
-    def _look(self) -> None:
-        for name, directory in self.sources.items():
-            for file in sorted(set(os.listdir(directory)) - self._known[name]):
-                for folder in self._followers:
-                    os.link(directory / file, folder / name / file)
-                self._known[name].add(file)
 
 
 class SparkSystem:
@@ -107,32 +52,36 @@ class SparkSystem:
         conf.set("spark.sql.streaming.numRecentProgressUpdates", KEPT_PROGRESS)
         conf.set("spark.sql.shuffle.partitions", str(available_cores()))
         self._merged = merged
-        self._jobs: list[_Job] = []
+        self._jobs: list[Job] = []
         self._lock = threading.Lock()
         self._phases: dict[str, float] = {}
         self._numbers = 0
 
     def deploy(self, folder: Path, queues: Sequence[Queue], queries: Sequence[QuerySpec]) -> None:
         self._folder, self._queues = folder, list(queues)
-        self._phases, self._jobs = {}, []
+        total = sum(queue.stream.share for queue in queues)
+        self._shares = {queue.stream.name: queue.stream.share / total for queue in queues}
+        self._phases, self._jobs, self._taken = {}, [], 0
         self._started: list[tuple[str, float]] = []
         self._later = Later({queue.stream.name: queue.directory for queue in queues})
         self._attach(self._later.sources)
-        if self._merged:
-            for specs, text in merge(queries):
-                self._start(specs, text)
-        else:
-            for query in queries:
-                self._start((query,), query.plain or query.sql)
+        asked = merge(queries) if self._merged else [((query,), query.plain or query.sql) for query in queries]
+        self._jobs = [Job(specs, text, self._place()) for specs, text in asked]
+        for job in self._jobs:
+            self._start(job)
 
     def create(self, queries: Sequence[QuerySpec]) -> None:
         if self._merged:
             raise EngineError("UNSUPPORTED", "queries that are merged by hand cannot be created at run time")
-        # A new query begins with the rows that come from now on, as Millstream's do.
-        self._numbers += 1
-        self._attach(self._later.follow(self._folder / f"later-{self._numbers}"))
-        for query in queries:
-            self._start((query,), query.plain or query.sql, late=True)
+        with self._lock:
+            # A new query begins with the rows that come from now on, as Millstream's do. It counts from now on too:
+            # nobody has been told of more rows than have come by now, so what has been taken never goes back.
+            directories, before = self._later.follow(self._place())
+            jobs = [Job((query,), query.plain or query.sql, self._place(), before, late=True) for query in queries]
+            self._jobs = self._jobs + jobs
+        self._attach(directories)
+        for job in jobs:
+            self._start(job)
 
     def delete(self, ids: Sequence[str]) -> None:
         leaving = set(ids)
@@ -140,56 +89,68 @@ class SparkSystem:
             gone = [job for job in self._jobs if {spec.id for spec in job.specs} <= leaving]
             self._jobs = [job for job in self._jobs if job not in gone]
         for job in gone:
-            job.query.stop()
+            if job.query is not None:
+                job.query.stop()
             with self._lock:
                 self._started += [(spec.id, time.time()) for spec in job.specs]
 
     def collect(self) -> Seen:
-        with self._lock:
-            jobs = list(self._jobs)
-            effective, self._started = self._started, []
-        emissions: dict[tuple[float, int], int] = {}
+        emissions: Counter[tuple[float, int]] = Counter()
         errors = []
-        for job in jobs:
-            found = job.query.exception()
+        for job in list(self._jobs):
+            if job.query is None:
+                continue
+            # One question to Java instead of two.
+            found = None if job.query.isActive else job.query.exception()
             if found is not None:
                 errors.append(str(found).strip().split("\n")[0])
-            for report in job.query.recentProgress:
-                self._take(job, report, emissions)
-        with self._lock:
-            # With those that have come meanwhile, since they begin where the others were known to be.
-            taken = min((job.before + job.rows for job in self._jobs), default=0)
+            for report in unseen(job.query, job.batch):
+                batch = batch_of(report)
+                if batch is not None:
+                    self._take(job, batch)
+                    emissions.update((batch.ended, end) for end in job.answers(batch))
         seen = tuple(Emission(at, end, count) for (at, end), count in sorted(emissions.items()))
-        return Seen(taken, seen, tuple(effective), tuple(errors))
+        with self._lock:
+            effective, self._started = self._started, []
+            pulls = self._advance()
+            return Seen(self._taken, seen, tuple(effective), tuple(errors), pulls)
 
-    def _take(self, job: _Job, report: Any, emissions: dict[tuple[float, int], int]) -> None:
-        """A batch that was not seen before. It writes the windows that end by the watermark it began with."""
-        if report["batchId"] <= job.batch or "addBatch" not in report["durationMs"]:
-            return
-        first = job.batch < 0
-        job.batch = int(report["batchId"])
-        job.rows += int(report["numInputRows"])
-        at = progress_end(report)
-        if first and job.late:
-            with self._lock:
-                self._started += [(spec.id, at) for spec in job.specs]
-        for phase, milliseconds in report["durationMs"].items():
-            self._phases[phase] = self._phases.get(phase, 0.0) + int(milliseconds) / 1000
-        watermark = _micros(report.get("eventTime", {}).get("watermark"))
-        before, job.watermark = job.watermark, watermark if watermark else job.watermark
-        if not watermark or before is None:
-            return
-        for spec in job.specs:
-            for end in _ends(spec, before, watermark):
-                emissions[at, end] = emissions.get((at, end), 0) + 1
+    def _take(self, job: Job, batch: Batch) -> None:
+        if not job.intakes:
+            job.intakes = tuple(Intake(stream, self._shares[stream]) for stream, _ in batch.entries)
+        # Sources have their logs in the order of the report.
+        for number, (intake, (_, entry)) in enumerate(zip(job.intakes, batch.entries, strict=True)):
+            names = read_log(job.folder / "checkpoint" / "sources" / str(number), intake.entry, entry)
+            intake.take(self._later.extents(intake.stream, names), entry)
+        with self._lock:
+            if job.late and job.batch < 0:
+                self._started += [(spec.id, batch.began) for spec in job.specs]
+            for phase, milliseconds in batch.milliseconds.items():
+                self._phases[phase] = self._phases.get(phase, 0.0) + int(milliseconds) / 1000
+        job.batch = batch.number
+        job.pulls.append(Pull(batch.began, job.taken))
+
+    def _advance(self) -> tuple[Pull, ...]:
+        """Rows that all jobs have taken; not more than have come, which the part of one stream can be by a file."""
+        taken = min([self._later.released(), *(job.taken for job in self._jobs)])
+        if taken <= self._taken:
+            return ()
+        self._taken = taken
+        begun = [at for job in self._jobs if (at := job.begun_with(taken)) is not None]
+        return (Pull(max(begun), taken),) if begun else ()
+
+    def phases(self) -> dict[str, float]:
+        with self._lock:
+            return dict(self._phases)
 
     def finish(self) -> dict[str, float]:
         self._later.close()
         for job in self._jobs:
-            job.query.stop()
+            if job.query is not None:
+                job.query.stop()
         self._jobs = []
         shutil.rmtree(self._folder, ignore_errors=True)
-        return dict(self._phases)
+        return self.phases()
 
     def describe(self) -> dict[str, str]:
         return {
@@ -200,27 +161,25 @@ class SparkSystem:
 
     def close(self) -> None:
         for job in self._jobs:
-            job.query.stop()
+            if job.query is not None:
+                job.query.stop()
         self._session.stop()
+
+    def _place(self) -> Path:
+        self._numbers += 1
+        return self._folder / str(self._numbers)
 
     def _attach(self, directories: Mapping[str, Path]) -> None:
         """Views of the streams whose files come to these directories."""
         for queue in self._queues:
             reader = self._session.readStream.schema(queue.stream.schema)
-            rows = reader.parquet(str(directories[queue.stream.name])).withWatermark("time", "0 seconds")
+            rows = reader.parquet(str(directories[queue.stream.name])).withWatermark(TIME, "0 seconds")
             rows.createOrReplaceTempView(queue.stream.name)
 
-    def _start(self, specs: tuple[QuerySpec, ...], text: str, late: bool = False) -> None:
-        self._numbers += 1
-        folder = self._folder / str(self._numbers)
-        writer = self._session.sql(text).writeStream.format("parquet").outputMode("append")
-        writer = writer.option("path", str(folder / "out")).option("checkpointLocation", str(folder / "checkpoint"))
-        running = writer.start()
-        with self._lock:
-            # What the furthest query has taken: where a new one begins, about. Looked up when it has started, so that
-            # nobody has been told of more.
-            before = max((job.before + job.rows for job in self._jobs), default=0) if late else 0
-            self._jobs.append(_Job(running, specs, before, late))
+    def _start(self, job: Job) -> None:
+        writer = self._session.sql(job.text).writeStream.format("parquet").outputMode("append")
+        writer = writer.option("path", str(job.folder / "out"))
+        job.query = writer.option("checkpointLocation", str(job.folder / "checkpoint")).start()
 
 
 def merge(queries: Sequence[QuerySpec]) -> list[tuple[tuple[QuerySpec, ...], str]]:
@@ -248,18 +207,3 @@ def merge(queries: Sequence[QuerySpec]) -> list[tuple[tuple[QuerySpec, ...], str
         text = f"SELECT {keys}, {columns} FROM {stream} GROUP BY {keys}, {window}"
         merged.append((tuple(query for query, _ in members), text))
     return merged
-
-
-def _ends(spec: QuerySpec, after: int, until: int) -> list[int]:
-    """Ends of a query's windows in (after, until]."""
-    if not spec.slide or not spec.watched:
-        return []
-    first = (after - spec.length) // spec.slide * spec.slide + spec.length + spec.slide
-    return list(range(first, until + 1, spec.slide))
-
-
-def _micros(text: str | None) -> int:
-    """Microseconds of Spark's text of a time; 0 for the beginning of time, which stands for no watermark."""
-    if not text:
-        return 0
-    return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * MICROS)

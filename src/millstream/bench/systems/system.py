@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from millstream.bench.driving.model import Emission, QuerySpec, StreamSpec
+from millstream.bench.driving.model import Emission, Pull, QuerySpec, StreamSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,15 @@ class Queue:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a system shows since it was asked before. ``taken``: rows of all streams that every query has taken, since
-    the run began. ``effective``: wall-clock times at which creates and deletes became part of the plan, by query."""
+    the run began; the rows of a stream that a query does not read it has taken with the others. ``effective``:
+    wall-clock times at which creates and deletes became part of the plan, by query. ``pulls``: when it began with the
+    rows it has taken, on the same clock; empty where it cannot tell."""
 
     taken: int
     emissions: tuple[Emission, ...]
     effective: tuple[tuple[str, float], ...]
     errors: tuple[str, ...] = ()
+    pulls: tuple[Pull, ...] = ()
 
 
 class System(Protocol):
@@ -49,8 +52,11 @@ class System(Protocol):
     def collect(self) -> Seen:
         """What has happened since the last call; times are wall-clock seconds (``time.time``)."""
 
+    def phases(self) -> dict[str, float]:
+        """Seconds by component since the run began, as far as the system counts them; called as ``collect`` is."""
+
     def finish(self) -> dict[str, float]:
-        """End the run; gives seconds by component, as far as the system counts them."""
+        """End the run; gives the phases of all of it."""
 
     def describe(self) -> dict[str, str]:
         """Version and settings, for the report."""

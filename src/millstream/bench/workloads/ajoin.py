@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from random import Random
@@ -16,6 +17,7 @@ from millstream.bench.join_workload import (
     SOURCES,
     ajoin_chain,
     counted,
+    halves,
     legs_of,
     pair,
     short_window,
@@ -27,6 +29,8 @@ from millstream.bench.workloads.scripts import changing, static
 from millstream.sources.generators import AJoinGenerator
 
 PARALLEL = (1, 5, 20, 100, 500)
+# Joins with a predicate on each source, as the paper's template has it.
+FILTERED = (1, 20, 100)
 KEYS = (50, 500, 5000, 50_000)
 WAYS = range(2, 6)
 # Percent; a join of two sources has no other similarities.
@@ -48,6 +52,9 @@ def workloads() -> Iterator[Workload]:
     for count in PARALLEL:
         title = f"{count} join{'s' if count > 1 else ''} of two streams, half similar"
         yield _workload(f"ajoin-{count}", title, pairs, half, count)
+    for count in FILTERED:
+        title = f"{count} join{'s' if count > 1 else ''} of two streams, half similar, with predicates"
+        yield _workload(f"ajoin-filtered-{count}", title, pairs, _filtered, count)
     for keys in KEYS:
         title = f"{SWEPT} joins of two streams with {keys} keys"
         yield _workload(f"ajoin-keys-{keys}", title, _sources(2, keys), half)
@@ -72,7 +79,7 @@ def workloads() -> Iterator[Workload]:
 
 
 def _workload(
-    name: str, title: str, streams: tuple[StreamSpec, ...], ask: partial[Question], count: int = SWEPT
+    name: str, title: str, streams: tuple[StreamSpec, ...], ask: Callable[[Random], Question], count: int = SWEPT
 ) -> Workload:
     return Workload(name, f"AJoin: {title}", streams, drawn(ask), static(count), DEFAULT_SEED)
 
@@ -84,6 +91,13 @@ def _sources(ways: int, keys: int = AJOIN_MAX) -> tuple[StreamSpec, ...]:
 
 def _similar(random: Random, similarity: float) -> Question:
     return similar_ajoin(random, similarity).question
+
+
+def _filtered(random: Random) -> Question:
+    join = similar_ajoin(random, SIMILARITY)
+    conditions = halves(random, ATTRIBUTES)
+    legs = tuple(replace(leg, condition=one) for leg, one in zip(join.legs, conditions, strict=False))
+    return replace(join, legs=legs).question
 
 
 def _chain(random: Random, ways: int) -> Question:

@@ -114,7 +114,7 @@ def doubling(count: int) -> Scripted:
 
     def script(seconds: float, queries: int | None) -> Script:
         level = queries or count
-        return Script(level, (Step(_middle(seconds), level),))
+        return Script(level, (Step(middle(seconds), level),))
 
     return script
 
@@ -125,12 +125,13 @@ def changing(count: int, share: float) -> Scripted:
     def script(seconds: float, queries: int | None) -> Script:
         level = queries or count
         changed = max(1, round(share * level))
-        return Script(level, (Step(_middle(seconds), changed, changed),))
+        return Script(level, (Step(middle(seconds), changed, changed),))
 
     return script
 
 
-def _middle(seconds: float) -> float:
+def middle(seconds: float) -> float:
+    """Of what is measured of a run."""
     return (1 + WARM_UP) / 2 * seconds
 
 
