@@ -25,6 +25,18 @@ class StreamSpec:
     share: float = 1.0
 
 
+_JOIN, _GROUP_BY = re.compile(r"\bJOIN\b", re.IGNORECASE), re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
+
+
+def joins_rows(sql: str) -> bool:
+    """Whether the answers of a text are the rows of a join, and no aggregates of them.
+
+    >>> joins_rows("SELECT x FROM a JOIN b USING (x)"), joins_rows("SELECT x FROM a JOIN b USING (x) GROUP BY x")
+    (True, False)
+    """
+    return _JOIN.search(sql) is not None and _GROUP_BY.search(sql) is None
+
+
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
     """A query in Spark SQL; ``length`` and ``slide`` of its window are in microseconds, 0 where it has none."""

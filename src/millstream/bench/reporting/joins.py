@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
-from millstream.bench.driving.model import QuerySpec, RunSpec
+from millstream.bench.driving.model import QuerySpec, RunSpec, joins_rows
+from millstream.bench.systems.kinds import MILLSTREAM, MILLSTREAM_DRAINED
 
 Rows = Literal["answered", "drained"]
 
-# Millstream describes the rows of a join, and builds them when they are read.
-MILLSTREAM = "millstream"
-# … but here each answer is read, and written to Parquet.
-MILLSTREAM_DRAINED = "millstream-drained"
-JOIN, GROUP_BY = re.compile(r"\bJOIN\b", re.IGNORECASE), re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
 LEGEND = (
     "Joins without aggregates: 'answered' rows are described in files, and built when they are read; 'drained' rows are"
     " all built and written to a sink. A ratio of the one by the other is not of the same work."
@@ -27,8 +22,9 @@ def rows_of(system: str, sql: str) -> Rows | None:
     ('answered', 'drained')
     >>> rows_of("millstream", "SELECT a.x, COUNT(*) FROM a JOIN b ON a.x = b.x GROUP BY a.x")
     """
-    if not JOIN.search(sql) or GROUP_BY.search(sql):
+    if not joins_rows(sql):
         return None
+    # Millstream describes the rows of a join, and builds them when they are read, unless each answer is drained.
     own = system == MILLSTREAM or system.startswith(f"{MILLSTREAM}-")
     return "answered" if own and system != MILLSTREAM_DRAINED else "drained"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.bench.driving.model import Pull, QuerySpec
+from millstream.bench.driving.model import Pull, QuerySpec, joins_rows
 from millstream.bench.systems.spark_files import Extent
 from millstream.bench.systems.spark_reports import Batch
 
@@ -86,12 +85,4 @@ class Job:
     def _complete(self, batch: Batch) -> int:
         """Up to where a batch answers all windows. Aggregates are written when the watermark has passed them; rows of
         a join that is not aggregated, as soon as both sides are there."""
-        return min(one.next for one in self.intakes) if is_pure_join(self.text) else batch.watermark
-
-
-def is_pure_join(text: str) -> bool:
-    """
-    >>> is_pure_join("SELECT x FROM a JOIN b USING (x)"), is_pure_join("SELECT x FROM a JOIN b USING (x) GROUP BY x")
-    (True, False)
-    """
-    return re.search(r"\bJOIN\b", text) is not None and re.search(r"\bGROUP BY\b", text) is None
+        return min(one.next for one in self.intakes) if joins_rows(self.text) else batch.watermark
