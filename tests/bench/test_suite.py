@@ -15,7 +15,7 @@ from millstream.bench.campaign import Asked, Campaign
 from millstream.bench.driving.model import Deployment, GeneratorProof, QueueSample, Request, RunResult, RunSpec, Verdict
 from millstream.bench.driving.pace import pace_of
 from millstream.bench.driving.trend import windows_due
-from millstream.bench.effects import requests_a_second, sharing_share, visitors_effect
+from millstream.bench.effects import requests_a_second, requests_wait_longer, sharing_share, visitors_effect
 from millstream.bench.reporting.storing import load
 from millstream.bench.suite import SECTIONS, modest
 from millstream.bench.workloads.catalogue import WORKLOADS
@@ -56,6 +56,25 @@ def test_requests_count_from_the_first_that_was_due_after_the_warm_up() -> None:
     deployments += [Deployment("create", "q", 9.0, 10.1, None), Deployment("delete", "q", 9.0, None, None)]
     assert requests_a_second(replace(RUN, spec=spec, deployments=tuple(deployments))) == pytest.approx(12 / 7)
     assert requests_a_second(replace(RUN, spec=replace(SPEC, requests=()))) is None
+
+
+@pytest.mark.parametrize(
+    ("waits", "longer"),
+    [
+        ([0.1, 0.1, 0.1, 0.1, 0.1, 0.1], False),
+        ([0.1, 0.4, 0.1, 0.5, 0.1, 0.4], False),
+        ([0.1, 0.3, 0.5, 0.7, 0.9, 1.1], True),
+        # Never acknowledged: they have waited until the end.
+        ([0.1, 0.5, 1.0, 1.5, 2.5, None], True),
+    ],
+)
+def test_requests_that_wait_longer_and_longer_are_too_many(waits: list[float | None], longer: bool) -> None:
+    """Ten seconds, a request each second from the third on."""
+    spec = replace(SPEC, seconds=10.0)
+    made = [
+        Deployment("create", "q", at, None if wait is None else at + wait, None) for at, wait in enumerate(waits, 3)
+    ]
+    assert requests_wait_longer(replace(RUN, spec=spec, deployments=tuple(made))) is longer
 
 
 def test_the_cost_of_sharing_is_a_share_of_the_time_in_tasks() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from millstream.bench.driving.model import WARM_UP, RunResult
+from millstream.bench.driving.trend import MOST_SLOPE, noise, slope
 
 # What a task's time is made of; "batch" and "fire" are the whole of it once more.
 TASK_PHASES = (
@@ -23,6 +24,14 @@ def requests_a_second(run: RunResult) -> float | None:
         return None
     mine = [one.acknowledged for one in run.deployments if one.due >= begin]
     return sum(at is not None and at <= end for at in mine) / (end - first)
+
+
+def requests_wait_longer(run: RunResult) -> bool:
+    """Whether the time until they are acknowledged grows, by the measure of rows."""
+    mine = [one for one in run.deployments if one.due >= WARM_UP * run.spec.seconds]
+    waits = [(one.due, (one.acknowledged or run.spec.seconds) - one.due) for one in mine]
+    steep = slope(waits)
+    return steep is not None and steep > MOST_SLOPE + min(MOST_SLOPE, noise(waits, len(waits)))
 
 
 def sharing_share(run: RunResult) -> float | None:

@@ -52,7 +52,7 @@ def test_the_same_seed_makes_the_same_load(workload: Workload) -> None:
 
 @each
 def test_fewer_queries_are_the_beginning_of_more(workload: Workload) -> None:
-    few, many = (workload.make(7, 60.0, queries) for queries in (120, 150))
+    few, many = (workload.make(7, 60.0, queries) for queries in (400, 450))
     assert many.initial[: len(few.initial)] == few.initial
 
 
@@ -87,6 +87,7 @@ def test_known_workloads() -> None:
         "astream-sc1-100": (1, 1000),
         "astream-sc2-50": (50, 50),
         "astream-churn": (1000, 1000),
+        "astream-churn-800": (1000, 1000),
         "astream-double": (100, 200),
         "ajoin-500": (500, 500),
         "gaming-many-join": (20, 20),

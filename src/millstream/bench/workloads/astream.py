@@ -24,8 +24,8 @@ SC2_EVERY = 10
 MANY = 1000
 # Joins and complex queries that run at once, unless a number is asked for: fewer, since each costs more than a sum.
 FEW = 20
-# Queries that are replaced each second: 200 requests.
-CHURN = 100
+# Queries that are replaced each second, by a create and a delete.
+CHURNS = (100, 200, 400)
 DOUBLED = 100
 WAYS = range(1, 6)
 
@@ -38,8 +38,10 @@ def workloads() -> Iterator[Workload]:
         yield sums(f"astream-{cell}", title, script=script)
     yield of_sums("astream-second", f"{MANY} queries, windows of one second", ask=_second, script=static(MANY))
     yield sums("astream-double", f"{DOUBLED} queries, and as many again at once", script=doubling(DOUBLED))
-    title = f"{MANY} queries, {CHURN} of them replaced each second"
-    yield sums("astream-churn", title, script=replacing(CHURN, 1, MANY))
+    for count in CHURNS:
+        title = f"{MANY} queries, {count} of them replaced each second"
+        name = "astream-churn" if count == CHURNS[0] else f"astream-churn-{2 * count}"
+        yield sums(name, title, script=replacing(count, 1, MANY))
 
     joins = partial(_workload, "AStream, joins by key", _sources(2), seed=JOIN_SEED, ask=_join)
     for cell, title, script in _scenarios(FEW):
