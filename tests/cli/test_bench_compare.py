@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.bench.reporting.suites import MACHINE, result
 from typer.testing import Result
 
-from millstream.bench.driving.model import Search, Suite
+from millstream.bench.driving.model import Search, Suite, Verdict
 from millstream.bench.reporting.storing import save
 
 Millstream = Callable[..., Result]
@@ -18,8 +19,10 @@ Millstream = Callable[..., Result]
 
 @pytest.fixture
 def directories(tmp_path: Path) -> tuple[str, str]:
+    failed = Verdict(False, "not sustained", 0.0, None)
     for name, rate in (("a", 1000.0), ("b", 500.0)):
-        save(Suite(name, MACHINE, {}, (Search("t", (result(rate=rate),)),)), tmp_path / name)
+        runs = result(rate=rate), replace(result(rate=1.1 * rate), verdict=failed)
+        save(Suite(name, MACHINE, {}, (Search("t", runs),)), tmp_path / name)
     return str(tmp_path / "a"), str(tmp_path / "b")
 
 
