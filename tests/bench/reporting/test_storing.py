@@ -42,6 +42,17 @@ def test_a_run_of_two_lists_is_stored_once(tmp_path: Path) -> None:
     assert load(tmp_path) == suite
 
 
+def test_runs_that_got_another_number_are_not_there_twice(tmp_path: Path) -> None:
+    """A suite is saved after each section, and searches come before runs of their own."""
+    run, searched = result(), replace(result(rate=500.0), spec=replace(result().spec, workload="other"))
+    save(Suite("s", MACHINE, {}, runs=(run,)), tmp_path)
+    suite = Suite("s", MACHINE, {}, (Search("t", (searched,)),), (run,))
+    save(suite, tmp_path)
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert [name[:9] for name in names] == ["001-other", "002-astre"]
+    assert load(tmp_path) == suite
+
+
 def test_a_suite_without_runs(tmp_path: Path) -> None:
     save(Suite("empty", {}, {}), tmp_path)
     assert load(tmp_path) == Suite("empty", {}, {})

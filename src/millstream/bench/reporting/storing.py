@@ -51,7 +51,7 @@ class _StoredSuite:
 
 
 def save(suite: Suite, directory: Path) -> Path:
-    """Write all of it; gives the path of ``suite.json``, which is written last."""
+    """Write all of it, in place of what was there; gives the path of ``suite.json``."""
     (directory / RUNS).mkdir(parents=True, exist_ok=True)
     names: dict[int, str] = {}
     for number, run in enumerate(all_runs(suite), start=1):
@@ -64,6 +64,10 @@ def save(suite: Suite, directory: Path) -> Path:
     )
     # With their verdicts, which are not read back: they follow from the claims.
     _write(directory / SUITE, "suite", to_json(stored) | {"claims": [claim_json(one) for one in suite.claims]})
+    # What was saved there before had fewer runs, and other numbers for them.
+    for old in (directory / RUNS).glob("*.json"):
+        if f"{RUNS}/{old.name}" not in names.values():
+            old.unlink()
     return directory / SUITE
 
 
