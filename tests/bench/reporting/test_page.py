@@ -12,6 +12,7 @@ import pytest
 from tests.bench.reporting.suites import SQL, deployed, result, sweep
 
 from millstream.bench.driving.model import Deployment, Search, Suite
+from millstream.bench.reporting import plots
 from millstream.bench.reporting.markup import VOID
 from millstream.bench.reporting.page import write_page
 
@@ -125,8 +126,12 @@ def test_drawings_take_the_colour_of_the_page(page: str, tmp_path: Path) -> None
     assert {"astream-sc2-fluctuation-1.svg", "astream-sc2-deployment.svg", "astream-sc2-breakdown.svg"} <= names
 
 
-def test_other_densities_and_cores_have_plots_of_their_own(tmp_path: Path) -> None:
-    """And are no lines of one point among those of the number of queries."""
+def test_other_densities_and_cores_have_plots_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And are no lines of one point, and no bars, among those of the number of queries."""
+    shared: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        plots, "sharing", lambda runs, path: shared.extend((run.spec.density, run.spec.cores) for run in runs)
+    )
     suite = sweep()
     odd = [result(rate=500.0, density=100_000), result(rate=2500.0, cores=1), result(rate=9000.0, density=0)]
     odd += [result(rate=800.0, system="flink", density=20_000)]
@@ -139,6 +144,8 @@ def test_other_densities_and_cores_have_plots_of_their_own(tmp_path: Path) -> No
     assert "flink" not in drawn["density"], "a point makes no line"
     assert "queries" not in drawn["density"]
     assert (tmp_path / "plots" / "astream-sc1-cores.svg").exists()
+    assert len(shared) > 1
+    assert len(set(shared)) == 1
 
 
 def test_profiles_are_linked_within_the_report_only(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ DRAWN: dict[str, tuple[Callable[[Path], bool], list[str]]] = {
     "rates": (lambda p: plots.rates(RUNS, p), ["Input rows/s", "Overall rows/s", "millstream, 10 queries"]),
     "deployment": (
         lambda p: plots.deployment([CHANGING], p),
-        ["Deployment until acknowledged", "until in effect", "millstream"],
+        ["Until acknowledged", "Until in effect", "millstream"],
     ),
     "fluctuation": (
         lambda p: plots.fluctuation(CHANGING, p),

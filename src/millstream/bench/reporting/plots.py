@@ -156,8 +156,8 @@ def deployment(runs: Sequence[RunResult], path: Path) -> bool:
 
     def paint(left: Any, right: Any) -> None:
         panels: tuple[tuple[Any, figures.DeploymentKind, str], ...] = (
-            (left, "acknowledged", "Deployment until acknowledged"),
-            (right, "effective", "Deployment until in effect"),
+            (left, "acknowledged", "Until acknowledged"),
+            (right, "effective", "Until in effect"),
         )
         for axes, until, title in panels:
             for run, name, look in _looks(kept):

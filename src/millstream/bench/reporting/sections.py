@@ -82,7 +82,7 @@ def _plots(found: Sequence[Outcome]) -> list[Plot]:
     made.append(("deployment", lambda path: plots.deployment(shown, path), caption))
     made += [_fluctuation(run, number) for number, run in enumerate(shown) if _changes(run)]
     for system in dict.fromkeys(run.spec.system for run in with_phases):
-        some = [run for run in with_phases if run.spec.system == system]
+        some = [run for run in _usual(with_phases) if run.spec.system == system]
         if len({figures.most_queries(run.spec) for run in some}) > 1:
             made.append(_sharing(system, some))
     made.append(("breakdown", lambda path: plots.breakdown(with_phases, path), WHERE_TIME_GOES))
