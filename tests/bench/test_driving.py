@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,28 @@ def test_files_are_released_in_order_and_hold_the_rows_of_the_generator(tmp_path
     assert table["key"].to_pylist() == [row % 1000 for row in range(16_000)]
     assert (proof.rows, proof.capacity > 0, proof.late >= 0) == (16_000, True, True)
     assert pq.read_metadata(files[0]).num_row_groups == 2
+
+
+def test_a_store_keeps_what_was_used_last_and_makes_the_rest_again(tmp_path: Path) -> None:
+    def ask(store: Store, seed: int) -> Path:
+        return store.supply(TUPLES, 1000, seed, 8_000.0, 2_000, "parquet", said.append).path(1)
+
+    said: list[str] = []
+    measure = Store(tmp_path / "measure")
+    size = sum(path.stat().st_size for path in ask(measure, 1).parent.iterdir())
+    store = Store(tmp_path / "rows", most_kept=5 * size // 2)
+    paths = [ask(store, seed) for seed in (1, 2, 3, 1)]
+    queue = tmp_path / "queue"
+    os.link(paths[1], queue)
+    assert all(path.exists() for path in paths), "nothing goes during a run"
+    store.trim()
+    assert [path.exists() for path in paths] == [True, False, True, True]
+    assert pq.read_table(queue).num_rows == 1_000, "a queue has what it was given"
+    store.trim()
+    said.clear()
+    assert [ask(store, seed).exists() for seed in (3, 2)] == [True, True]
+    assert len(said) == 1, "what is gone is made again"
+    pq.read_table(paths[1])
 
 
 def test_queues_forget_what_was_taken_long_ago(tmp_path: Path) -> None:

@@ -91,7 +91,9 @@ def test_unknown_names_are_refused_with_the_nearest_ones() -> None:
         single.Options("astream-sttic")
     with pytest.raises(MillstreamError, match="no system 'sprk'"):
         single.Options("astream-static", systems=("sprk",))
-    assert suite.Options().chosen == tuple(SECTIONS)
+    assert suite.Options().chosen == tuple(SECTIONS) == tuple(suite.STEPS)
+    assert set(SECTIONS) - set(suite.Options(quick=True).chosen) == {"workloads"}
+    assert suite.Options(quick=True, sections=("workloads",)).chosen == ("workloads",)
 
 
 def test_a_cell_takes_the_seed_of_its_workload_unless_another_is_asked_for() -> None:
@@ -117,34 +119,14 @@ def test_a_loop_of_creates_and_deletes_keeps_its_number() -> None:
     assert not any(query.watched for request in spec.requests for query in request.create)
 
 
-def test_a_suite_that_is_ended_early_keeps_the_sections_that_are_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def first(bench: suite._Bench) -> None:
-        bench.claim("first", 2.0, 3.0, "×", "")
-
-    def second(bench: suite._Bench) -> None:
-        bench.claim("second", 2.0, 1.0, "×", "")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(suite, "SECTIONS", {"first": first, "second": second})
-    with pytest.raises(KeyboardInterrupt):
-        suite.main(suite.Options(tmp_path), Console(quiet=True))
-    (directory,) = tmp_path.iterdir()
-    found = load(directory)
-    assert [claim.name for claim in found.claims] == ["first"]
-    assert found.options["sections"] == ["first"]
-    assert "first" in (directory / "index.html").read_text(encoding="utf-8")
-    assert not list(directory.glob("work-*")), "rows and homes are gone"
-
-
 @dataclass
 class Order:
-    """What a campaign would run, in its order; no process is started. Runs at a rate of 2 fail."""
+    """What a campaign would run, in its order; no process is started. Runs at some rates fail or are ended."""
 
     started: list[str] = field(default_factory=list)
     done: list[tuple[int, RunSpec, bool]] = field(default_factory=list)
     failing: set[float] = field(default_factory=lambda: {2.0})
+    interrupted: set[float] = field(default_factory=set)
     queue: tuple[QueueSample, ...] = (QueueSample(1.0, 10, 10, 10, 2),)
 
     @contextmanager
@@ -154,6 +136,8 @@ class Order:
 
     def run(self, spec: RunSpec, system: int, step: object, profiled: bool = True) -> RunResult:
         self.done.append((system, spec, profiled))
+        if spec.rate in self.interrupted:
+            raise KeyboardInterrupt
         failed = spec.rate in self.failing
         verdict = Verdict(not failed, "", 0.0, None)
         return replace(RUN, spec=spec, errors=("gone",) if failed else (), queue=self.queue, verdict=verdict)
@@ -165,6 +149,32 @@ def order(monkeypatch: pytest.MonkeyPatch) -> Order:
     monkeypatch.setattr(Campaign, "_system", lambda self, asked: order.process(asked))
     monkeypatch.setattr(Campaign, "_run", lambda self, *args, **more: order.run(*args, **more))
     return order
+
+
+def test_a_suite_that_is_ended_early_keeps_the_sections_that_are_complete_and_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Order
+) -> None:
+    def first(bench: suite._Bench) -> None:
+        bench.claim("first", 2.0, 3.0, "×", "")
+
+    def second(bench: suite._Bench) -> None:
+        bench.claim("second", 2.0, 1.0, "×", "")
+        bench.campaign.run_together([(bench.asked("astream-double"), 1e6), (bench.asked("astream-double"), 3e6)])
+
+    sections = {"first": first, "second": second}
+    monkeypatch.setattr(suite, "SECTIONS", sections)
+    monkeypatch.setattr(suite, "STEPS", dict.fromkeys(sections, 1))
+    order.interrupted = {3e6}
+    with pytest.raises(KeyboardInterrupt):
+        suite.main(suite.Options(tmp_path), Console(quiet=True))
+    (directory,) = tmp_path.iterdir()
+    found = load(directory)
+    assert [claim.name for claim in found.claims] == ["first"]
+    assert found.options["sections"] == ["first"]
+    assert found.options["ended in"] == "second"
+    assert [run.spec.rate for run in found.runs] == [1e6]
+    assert "first" in (directory / "index.html").read_text(encoding="utf-8")
+    assert not list(directory.glob("work-*")), "rows and homes are gone"
 
 
 @pytest.mark.parametrize(("workload", "requests"), [("astream-churn", True), ("poison-groups", False)])

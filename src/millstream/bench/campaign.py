@@ -121,8 +121,8 @@ class Campaign:
             for asked, rate in cells:
                 with self._progress.step(f"{asked.title}, {count(rate)} rows/s") as step:
                     done.append(lease.run(asked, rate, step))
+                    self.runs.append(done[-1])
                     step.result = done[-1].verdict.reason
-        self.runs += done
         return done
 
     @contextmanager

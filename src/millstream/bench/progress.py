@@ -27,6 +27,7 @@ class Progress:
         self._console = console
         self._steps = steps
         self._number = 0
+        self._began = time.monotonic()
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
@@ -46,5 +47,20 @@ class Progress:
 
             step = Step(tell)
             yield step
-        line = f"{name}: {step.result or 'done'}  ({time.monotonic() - began:.0f} s)"
+        now = time.monotonic()
+        left = time_left(self._number, self._steps, now - self._began)
+        line = f"{name}: {step.result or 'done'}  ({now - began:.0f} s{left})"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def time_left(done: int, steps: int, seconds: float) -> str:
+    """How long the rest takes if its steps are like those that are done; nothing where that is little.
+
+    >>> time_left(10, 112, 300.0), time_left(2, 30, 600.0), time_left(3, 4, 9.0)
+    (', about 51 min left', ', about 2 h 20 min left', '')
+    """
+    minutes = round(seconds / done * max(0, steps - done) / 60)
+    if not minutes:
+        return ""
+    hours, rest = divmod(minutes, 60)
+    return f", about {f'{hours} h ' if hours else ''}{rest} min left"

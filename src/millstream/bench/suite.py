@@ -58,8 +58,11 @@ PLAIN_NUMBERS = (1, 2, 3, 5, 20)
 MERGED_NUMBERS = (20, 100, MANY)
 # One workload of each family that every system can be asked, with those that merge by hand and those whose answers
 # are rows of a join, which only a sink makes Millstream build.
-BESIDE = ("gaming-sum", "gaming-many", "gaming-join", "astream-join-single", "nexmark-hppa", "ajoin-1", "astream-sc1-1")
-MERGEABLE, ROWS_OF_JOINS = ("gaming-sum", "gaming-many"), ("gaming-join", "astream-join-single", "ajoin-1")
+BESIDE = ("gaming-sum", "gaming-many", "gaming-join", "nexmark-hppa", "ajoin-1", "astream-sc1-1")
+MERGEABLE, ROWS_OF_JOINS = ("gaming-sum", "gaming-many"), ("gaming-join", "ajoin-1")
+# Candidates of a search, and of one whose rate no figure asks for: there systems lie far apart, and each rate is shown
+# with its bracket.
+MOST_CANDIDATES, FEW_CANDIDATES = 5, 3
 # How often the windows of a workload close in its run, at the least.
 CLOSINGS = 2
 # The first micro-batches of more jobs of plain Spark's than so many take as long as a whole run; theirs are longer.
@@ -72,7 +75,7 @@ MODEST_ALL = 1e6
 
 @dataclass(frozen=True)
 class Options:
-    """``sections`` empty is all of them; ``quick`` has shorter runs and fewer candidates."""
+    """``sections`` empty is all of them, or those of a ``quick`` suite, which has shorter runs and fewer candidates."""
 
     out: Path = Path("bench-results")
     quick: bool = False
@@ -89,7 +92,7 @@ class Options:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        return self.sections or tuple(SECTIONS)
+        return self.sections or tuple(section for section in SECTIONS if not self.quick or section not in NOT_QUICK)
 
 
 @dataclass
@@ -107,7 +110,7 @@ class _Bench:
 
     @property
     def candidates(self) -> int:
-        return 3 if self.options.quick else 5
+        return FEW_CANDIDATES if self.options.quick else MOST_CANDIDATES
 
     def asked(self, workload: str, system: str = MILLSTREAM, **more: Any) -> Asked:
         return Asked(workload, system, **{"seconds": self.seconds, "seed": self.options.seed, **more})
@@ -121,8 +124,15 @@ class _Bench:
             # Many jobs take as long to begin as to run.
             more = {"warm_up": seconds / 2} if slow else {}
             asked = self.asked("astream-static", system, queries=queries, seconds=seconds, **more)
-            self.searches[key] = self.campaign.search(asked, start_of(system, queries), self.candidates)
+            candidates = FEW_CANDIDATES if slow else self.candidates
+            self.searches[key] = self.campaign.search(asked, self.start(system, queries), candidates)
         return self.searches[key]
+
+    def start(self, system: str, queries: int) -> float:
+        """The rate that a search begins with: of a machine whose speed is known by now, or of one like ours."""
+        first = self.searches.get((MILLSTREAM, 1))
+        speed = 1.0 if first is None or first.best is None else first.best.spec.rate / HIGH[MILLSTREAM]
+        return start_of(system, queries) * speed
 
     def search_again(self, queries: int, system: str) -> Search:
         """Later in the run, since a machine has better and worse hours: the better of the two counts."""
@@ -170,7 +180,7 @@ def _single(bench: _Bench) -> None:
 
 
 def _queries(bench: _Bench) -> None:
-    """From 1 to 1000 aggregations, and plain Spark at the numbers it can run, also merged by hand."""
+    """From 1 to 1000 aggregations, and plain Spark at the numbers it can run."""
     ours = {number: bench.sustained(number) for number in ((1, MANY) if bench.options.quick else (1, 10, 100, MANY))}
     plain = [bench.sustained(number, SPARK) for number in ((1, 20) if bench.options.quick else PLAIN_NUMBERS)]
     many = _overall(ours[MANY])
@@ -191,7 +201,7 @@ def _merged(bench: _Bench) -> None:
     for number in MERGED_NUMBERS[::2] if bench.options.quick else MERGED_NUMBERS:
         for system in (MILLSTREAM, SPARK_MERGED):
             asked = bench.asked("astream-second", system, queries=number)
-            bench.campaign.search(asked, start_of(system, number), bench.candidates)
+            bench.campaign.search(asked, bench.start(system, number), FEW_CANDIDATES)
 
 
 def _latency(bench: _Bench) -> None:
@@ -258,7 +268,7 @@ def _cores(bench: _Bench) -> None:
     bench.sustained(MANY)
     if cores > 1:
         asked = bench.asked("astream-static", queries=MANY, cores=1)
-        bench.campaign.search(asked, start_of(MILLSTREAM, MANY) / cores, bench.candidates)
+        bench.campaign.search(asked, bench.start(MILLSTREAM, MANY) / cores, bench.candidates)
 
 
 def _density(bench: _Bench) -> None:
@@ -266,7 +276,7 @@ def _density(bench: _Bench) -> None:
     for density in DENSITIES[::2] if bench.options.quick else DENSITIES:
         asked = bench.asked("astream-static", queries=MANY, density=density)
         # What does not depend on rows, the windows that end, is most of the work of a second with few.
-        bench.campaign.search(asked, start_of(MILLSTREAM, MANY) * min(1.5, density / 1e6), bench.candidates)
+        bench.campaign.search(asked, bench.start(MILLSTREAM, MANY) * min(1.5, density / 1e6), bench.candidates)
     bench.sustained(MANY)
 
 
@@ -278,7 +288,7 @@ def _beside(bench: _Bench) -> None:
         systems += [SPARK_MERGED] if name in MERGEABLE else []
         for system in systems:
             number = most_queries(Asked(name, system).spec(1.0))
-            found = bench.campaign.search(bench.asked(name, system), start_of(system, number), bench.candidates)
+            found = bench.campaign.search(bench.asked(name, system), bench.start(system, number), FEW_CANDIDATES)
             if name == BESIDE[0] and found.best is not None:
                 bench.campaign.run(bench.asked("gaming-overload", system), found.best.spec.rate)
 
@@ -333,10 +343,12 @@ SECTIONS: dict[str, Callable[[_Bench], None]] = {
     "beside": _beside,
     "workloads": _workloads,
 }
-# About as many steps as each section has, for the progress line.
+# What a quick suite has only if it is asked for by name: a hundred runs, none of which is part of a figure.
+NOT_QUICK = ("workloads",)
+# About as many steps as each section has, for the lines that say how far a run is.
 STEPS = {
-    "single": 5, "queries": 8, "merged": 6, "latency": 4, "deployment": 5, "visitors": 6, "cores": 2, "density": 3,
-    "poison": 8, "beside": 22,
+    "single": 6, "queries": 9, "merged": 6, "latency": 4, "deployment": 5, "visitors": 6, "cores": 2, "density": 4,
+    "poison": 8, "beside": 22, "workloads": 112,
 }  # fmt: skip
 
 
@@ -348,16 +360,25 @@ def main(options: Options, console: Console | None = None) -> dict[str, Any]:
         screen.print(f"the machine is busy (load {machine.load:.1f}); measure again when it is quiet")
     began = datetime.now(UTC)
     directory = options.out / f"bench-{began:%Y%m%dT%H%M%SZ}"
-    steps = sum(STEPS.get(section, len(WORKLOADS)) for section in options.chosen)
     asked = {"seed": options.seed, "quick": options.quick, "flink": options.flink, "began": began.isoformat()}
-    with Campaign(directory, screen, steps).opened() as campaign:
+    with Campaign(directory, screen, sum(STEPS[section] for section in options.chosen)).opened() as campaign:
         bench = _Bench(campaign, options)
-        for number, section in enumerate(options.chosen, 1):
-            SECTIONS[section](bench)
-            suite = bench.so_far(asdict(machine), {**asked, "sections": list(options.chosen[:number])})
-            # Whoever ends a long run early has the sections that are complete.
+        done: list[str] = []
+        suite = bench.so_far(asdict(machine), {**asked, "sections": []})
+        try:
+            for section in options.chosen:
+                SECTIONS[section](bench)
+                done.append(section)
+                suite = bench.so_far(asdict(machine), {**asked, "sections": list(done)})
+                save(suite, directory)
+                write_page(suite, directory)
+        except BaseException:
+            # Whoever ends a long run early has the figures of the sections that are complete, and all runs.
+            begun = bench.so_far(asdict(machine), {**suite.options, "ended in": options.chosen[len(done)]})
+            suite = replace(begun, claims=suite.claims)
             save(suite, directory)
             write_page(suite, directory)
+            raise
     return keep(suite, directory, screen)
 
 

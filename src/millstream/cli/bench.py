@@ -93,7 +93,7 @@ def compare(
 @app.command()
 def suite(
     out: Out = DEFAULT_OUT,
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, fewer candidates.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, fewer candidates, not every workload.")] = False,
     seed: Seed = None,
     section: Annotated[
         list[str] | None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +33,8 @@ MOST_FILE_ROWS = 1_000_000
 # How long the queues keep what has been taken, in seconds of the pace. Spark lists a whole directory for each
 # micro-batch, 30 µs a file: in a queue that forgets nothing each run would measure its own length.
 KEPT_SECONDS = 60.0
+# Bytes of files that are kept for later runs; a run at 60 M rows/s makes 15 GB.
+MOST_KEPT = 24 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +63,23 @@ def plan_file_rows(rate: float) -> int:
 
 
 class Store:
-    """Files that have been made, kept for the runs that need the same ones."""
+    """Files that have been made, kept for the runs that need the same ones. ``_made`` ends with those used last."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, most_kept: int = MOST_KEPT) -> None:
         self._root = root
+        self._most_kept = most_kept
         self._made: dict[str, Supply] = {}
+
+    def trim(self) -> None:
+        """Between runs: remove what has not been used for longest, as far as there is too much."""
+        sizes = {
+            key: sum(path.stat().st_size for path in supply.directory.iterdir()) for key, supply in self._made.items()
+        }
+        for key in list(sizes):
+            if sum(sizes.values()) <= self._most_kept:
+                return
+            shutil.rmtree(self._made.pop(key).directory)
+            del sizes[key]
 
     def supply(
         self,
@@ -80,11 +95,12 @@ class Store:
         file_rows = plan_file_rows(rate)
         files = max(1, -(-rows // file_rows))
         key = f"{stream.name}-{_digest(stream)}-{density}-{seed}-{file_rows}-{form}"
-        known = self._made.get(key)
+        known = self._made.pop(key, None)
         wanted = Supply(stream, self._root / key, file_rows, files, form)
         if known is None or known.files < files:
             tell(f"making {files * file_rows / 1e6:.1f} M rows of {stream.name}")
-            known = self._made[key] = _make(wanted, density, seed, known)
+            known = _make(wanted, density, seed, known)
+        self._made[key] = known
         return Supply(stream, known.directory, file_rows, files, form, known.busy * files / known.files)
 
 

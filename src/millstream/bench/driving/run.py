@@ -91,6 +91,7 @@ def _supplies(spec: RunSpec, pace: Pace, form: str, store: Store, tell: Tell) ->
     total = sum(stream.share for stream in spec.streams)
     fastest = max(pace.rates)
     supplies = []
+    store.trim()
     for number, stream in enumerate(spec.streams):
         share = stream.share / total
         density = max(1, round(pace.density * share))
