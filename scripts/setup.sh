@@ -40,6 +40,9 @@ fi
 say "installing Millstream and its dependencies (Spark is 400 MB; a minute or two the first time)"
 install --editable ".[dev,postgres,bench]"
 
+say "compiling loops over rows (some seconds, once)"
+"$venv/bin/python" -c 'import millstream.kernels.loops'
+
 if has_java; then
     say "using the Java of this machine"
 else

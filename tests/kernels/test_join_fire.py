@@ -29,6 +29,8 @@ from millstream.model.types import BOOLEAN, DOUBLE, LONG, STRING, TIMESTAMP, TIM
 
 from .plain import batch_of, version_of
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 COLUMNS: dict[str, DataType] = {"k": LONG, "g": LONG, "v": LONG, "s": STRING, "d": DOUBLE}
 KINDS = (TIMESTAMP, TIMESTAMP_NTZ)
 END = 40

@@ -14,6 +14,8 @@ from millstream.kernels.keys import align, code_keys
 
 from .plain import canonical
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 COLUMNS: dict[pa.DataType, list[Any]] = {
     pa.int64(): [0, 1, 2, 7, -3, 2**62, -(2**63), None],
     pa.int32(): [5, 6, 7, 8, None],

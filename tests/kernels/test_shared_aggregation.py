@@ -32,6 +32,8 @@ from millstream.model.types import BOOLEAN, DATE, DOUBLE, INTEGER, LONG, STRING,
 
 from .plain import ColumnsOnly, batch_of, canonical, plain_outputs, reference, version_of
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 MONEY = decimal(10, 2)
 WIDE = decimal(30, 3)
 TYPES: dict[str, DataType] = {

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import millstream
 from millstream.engine import firing, replay
 from millstream.engine.core import Core
+from millstream.kernels import compiled
 from millstream.runtime import join_fire, worker
 from millstream.runtime.spark import Spark
 
@@ -43,6 +44,10 @@ def replay_with(spark: SparkSession, workload: Workload) -> Engine:
             folder = out.with_name("batches")
             folder.mkdir()
             patch.setattr(Spark, "ingest", ingest_by(workload.way, folder))
+            if workload.compiled:
+                # Spark starts other workers where the environment is another.
+                patch.setitem(spark.sparkContext.environment, "MILLSTREAM_COMPILED_FROM", "1")
+                patch.setattr(compiled, "MANY", 1)
             if workload.aside:
                 patch.setattr(Core, "fire_all", fire_beside)
             return millstream.replay(spec, out, spark=spark)

@@ -160,6 +160,11 @@ class Workload:
         return self._drawn("gathered").choice((worker.GATHERED_ROWS, 0, 0, 50))
 
     @property
+    def compiled(self) -> bool:
+        """Whether loops are compiled ones even for few rows."""
+        return self._drawn("compiled").random() < 0.5
+
+    @property
     def way(self) -> str:
         """How rows come to the engine."""
         return self._drawn("way").choice((SPLITS, SPLITS, SCANNED, ROWS))

@@ -26,7 +26,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.kernels.batch import Arguments, Numbers
+from millstream.kernels import compiled
+from millstream.kernels.batch import Arguments, Codes, Numbers
 from millstream.model.group import Measure
 from millstream.model.types import LONG_DIGITS, DataType
 
@@ -41,7 +42,7 @@ def ranked(type_: DataType) -> bool:
     return type_.kind in ("string", "binary") or (type_.kind == "decimal" and type_.precision > LONG_DIGITS)
 
 
-def accumulate(measure: Measure, batch: Arguments, cells: IntArray, count: int) -> Planes | None:
+def accumulate(measure: Measure, batch: Arguments, cells: Codes, count: int) -> Planes | None:
     """The measure's planes over ``count`` cells; None for a count that equals the number of rows."""
     if measure.kind == "count":
         return _count(batch, measure, cells, count)
@@ -53,7 +54,7 @@ def accumulate(measure: Measure, batch: Arguments, cells: IntArray, count: int) 
 
 
 def accumulate_rows(
-    measures: Sequence[Measure], batch: Arguments, cells: IntArray, count: int
+    measures: Sequence[Measure], batch: Arguments, cells: Codes, count: int
 ) -> tuple[IntArray, dict[Measure, Planes]]:
     """The number of rows of each cell, and the sums that came along in the same pass over the rows."""
     for measure in measures:
@@ -61,7 +62,10 @@ def accumulate_rows(
             packed = batch.packed(measure.argument)
             if packed is not None:
                 weights, shift = packed
-                both = np.bincount(cells, weights=weights, minlength=count).astype(np.int64)
+                if weights.dtype == np.int64:
+                    both = compiled.add_up(cells, weights, count)
+                else:
+                    both = np.bincount(cells, weights=weights, minlength=count).astype(np.int64)
                 return both & ((1 << shift) - 1), {measure: (both >> shift,)}
     return np.bincount(cells, minlength=count), {}
 
@@ -72,19 +76,19 @@ def stored(measure: Measure, planes: Planes) -> Planes:
     return tuple(p.astype(np.int64, copy=False) if kind == "add" else p for kind, p in zip(kinds, planes, strict=True))
 
 
-def _count(batch: Arguments, measure: Measure, cells: IntArray, count: int) -> Planes | None:
+def _count(batch: Arguments, measure: Measure, cells: Codes, count: int) -> Planes | None:
     valid = batch.value(measure.argument)
     if valid.null_count == 0:
         return None
     return (np.bincount(cells[np.asarray(valid.is_valid())], minlength=count),)
 
 
-def _exact_sum(measure: Measure, batch: Arguments, cells: IntArray, count: int) -> Planes:
+def _exact_sum(measure: Measure, batch: Arguments, cells: Codes, count: int) -> Planes:
     weights = batch.weights(measure.argument)
     return tuple(np.bincount(cells, weights=limb, minlength=count) for limb in weights)
 
 
-def _float_sum(column: Numbers, cells: IntArray, count: int) -> Planes:
+def _float_sum(column: Numbers, cells: Codes, count: int) -> Planes:
     values = column.values.astype(np.float64, copy=False)
     finite = np.isfinite(values)
     if finite.all():
@@ -94,7 +98,7 @@ def _float_sum(column: Numbers, cells: IntArray, count: int) -> Planes:
     return (total, *(np.bincount(cells[odd], minlength=count) for odd in tally))
 
 
-def _extremum(measure: Measure, batch: Arguments, cells: IntArray, count: int) -> Plane:
+def _extremum(measure: Measure, batch: Arguments, cells: Codes, count: int) -> Plane:
     if ranked(measure.argument.type):
         (ranks,), values = rank([batch.value(measure.argument)])
         plane = identity("min" if measure.kind == "min" else "max", np.int64, count)
@@ -125,7 +129,7 @@ def reducer(kind: str) -> np.ufunc:
     return np.fmin if kind == "min" else np.maximum
 
 
-def reduce_at(kind: str, plane: npt.NDArray[Any], cells: IntArray, values: npt.NDArray[Any]) -> None:
+def reduce_at(kind: str, plane: npt.NDArray[Any], cells: Codes, values: npt.NDArray[Any]) -> None:
     with np.errstate(invalid="ignore"):  # NaN is a value here, not a mistake
         reducer(kind).at(plane, cells, values)
 

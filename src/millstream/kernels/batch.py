@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import reason_for
+from millstream.kernels import compiled
 from millstream.kernels.classes import ClassTable, Cuts
 from millstream.kernels.evaluate import Evaluated, Refused
 from millstream.kernels.guard import NOBODYS_FAULT
@@ -23,6 +24,8 @@ from millstream.model.expression import Expression
 from millstream.model.types import LONG_DIGITS
 
 IntArray = npt.NDArray[np.int64]
+# Cells of rows, in any type of integer that holds them.
+Codes = npt.NDArray[np.integer[Any]]
 
 # A column whose values span at most this many integers is located by table look-up, 20 times faster than by search.
 TABLE_SPAN = 1 << 16
@@ -36,6 +39,8 @@ STEP_ROWS = 64
 
 # Doubles hold integers exactly up to here; np.bincount adds its weights as doubles.
 EXACT = 1 << 53
+# … and compiled loops as integers of 64 bits.
+EXACT_COMPILED = 1 << 62
 # Exact sums are kept in limbs of so many bits: over 2^21 rows, more than a chunk has, a limb's sum is exact in a
 # double.
 LIMB = 32
@@ -119,6 +124,10 @@ class Broken:
     selected: dict[Expression, str] = field(default_factory=dict)
 
 
+# Weights of rows and a shift: see ``Batch.packed``.
+Packed = tuple[npt.NDArray[Any], int]
+
+
 class Arguments(Protocol):
     """Rows whose values are aggregated."""
 
@@ -131,7 +140,7 @@ class Arguments(Protocol):
 
     def weights(self, expression: Expression) -> list[npt.NDArray[np.float64]]: ...
 
-    def packed(self, expression: Expression) -> tuple[npt.NDArray[np.float64], int] | None: ...
+    def packed(self, expression: Expression) -> Packed | None: ...
 
 
 # The start of a slice, the first of its rows, and the first that is not.
@@ -165,7 +174,7 @@ class Stretch:
     def weights(self, expression: Expression) -> list[npt.NDArray[np.float64]]:
         return [limb[self.places] for limb in self.batch.weights(expression)]
 
-    def packed(self, expression: Expression) -> tuple[npt.NDArray[np.float64], int] | None:
+    def packed(self, expression: Expression) -> Packed | None:
         whole = self.batch.packed(expression)
         return None if whole is None else (whole[0][self.places], whole[1])
 
@@ -190,7 +199,7 @@ class Batch:
         self._values: dict[Expression, Evaluated] = {}
         self._numbers: dict[Expression, Numbers] = {}
         self._weights: dict[Expression, list[npt.NDArray[np.float64]]] = {}
-        self._packed: dict[Expression, tuple[npt.NDArray[np.float64], int] | None] = {}
+        self._packed: dict[Expression, Packed | None] = {}
         self._located: dict[Cuts, IntArray] = {}
         self._keys: dict[tuple[Expression, ...], Keys] = {}
         self._slices: dict[Slicer, tuple[IntArray, IntArray]] = {}
@@ -265,14 +274,31 @@ class Batch:
             self._weights[expression] = limbs(self.value(expression), self.number(expression))
         return self._weights[expression]
 
-    def packed(self, expression: Expression) -> tuple[npt.NDArray[np.float64], int] | None:
-        """Weights ``1 + value · 2^shift`` and the shift, so that one ``np.bincount`` gives the number of rows and the
-        sum of a cell; None where that would not be exact."""
+    def packed(self, expression: Expression) -> Packed | None:
+        """Weights ``1 + value · 2^shift`` and the shift, so that one pass over the rows gives the number of rows and
+        the sum of a cell; None where that would not be exact. They are integers where a compiled loop adds them up,
+        and doubles for ``np.bincount``."""
         if expression not in self._packed:
-            weights, shift = self.weights(expression), max(1, self.rows.bit_length())
-            fits = len(weights) == 1 and float(np.abs(weights[0]).sum()) * 2.0**shift < EXACT - self.rows
-            self._packed[expression] = (1.0 + weights[0] * 2.0**shift, shift) if fits else None
+            pack = self._packed_integers if compiled.pays(self.rows) else self._packed_doubles
+            self._packed[expression] = pack(expression, max(1, self.rows.bit_length()))
         return self._packed[expression]
+
+    def _packed_integers(self, expression: Expression, shift: int) -> Packed | None:
+        values = self.number(expression).values
+        largest = max(abs(int(values.min())), abs(int(values.max())))
+        if (largest * self.rows + 1) << shift > EXACT_COMPILED or self._is_long(expression):
+            return None
+        return (values.astype(np.int64) << shift) + 1, shift
+
+    def _packed_doubles(self, expression: Expression, shift: int) -> Packed | None:
+        weights = self.weights(expression)
+        fits = len(weights) == 1 and float(np.abs(weights[0]).sum()) * 2.0**shift < EXACT - self.rows
+        return (1.0 + weights[0] * 2.0**shift, shift) if fits else None
+
+    def _is_long(self, expression: Expression) -> bool:
+        """Whether a value has more than 64 bits."""
+        kind = self.value(expression).type
+        return bool(pa.types.is_decimal(kind)) and kind.precision > LONG_DIGITS
 
     def keys(self, expressions: tuple[Expression, ...]) -> Keys:
         if expressions not in self._keys:
@@ -317,6 +343,30 @@ class Batch:
         self.seconds_in_classes += time.perf_counter() - started
         return found
 
+    def codes(self, table: ClassTable, keys: Keys) -> Codes:
+        """The cell of every row, class by class and key by key."""
+        started = time.perf_counter()
+        found = self._codes(table, keys) if compiled.pays(self.rows) else None
+        self.seconds_in_classes += time.perf_counter() - started
+        if found is None:
+            found = self.classes(table, keys.count)
+            found += keys.codes
+        return found
+
+    def _codes(self, table: ClassTable, keys: Keys) -> Codes | None:
+        """By a compiled loop, where one attribute with few integers decides the class."""
+        if len(table.cuts) != 1 or (table.classes + 1) * keys.count >= compiled.MOST_CODES:
+            return None
+        cuts = table.cuts[0]
+        if cuts.attribute.domain == "string":
+            return None
+        column = self.number(cuts.attribute.expression)
+        span = None if column.valid is not None else _span(column.values)
+        if span is None:
+            return None
+        low, high = span
+        return compiled.locate(column.values, low, _meanings(cuts, low, high, table.grid * keys.count), keys.codes)
+
     def labels(self, table: ClassTable) -> npt.NDArray[Any]:
         """The class of every row in the smallest type that holds it."""
         started = time.perf_counter()
@@ -359,11 +409,24 @@ class Batch:
 
 
 def _gather(cuts: Cuts, values: npt.NDArray[Any], meaning: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    thresholds = cuts.array()
-    if values.dtype.kind in "iu" and len(values):
-        low, high = int(values.min()), int(values.max())
-        if high - low < TABLE_SPAN:
-            table = meaning[1 + np.searchsorted(thresholds, np.arange(low, high + 1), side="right")]
-            # Indexing takes less than half the time of ``take``, which makes 64-bit numbers of the values first.
-            return table[values if low == 0 else values.astype(np.int64, copy=False) - low]
-    return meaning[1 + np.searchsorted(thresholds, values, side="right")]
+    span = _span(values)
+    if span is None:
+        return meaning[1 + np.searchsorted(cuts.array(), values, side="right")]
+    low, high = span
+    table = _meanings(cuts, low, high, meaning)
+    # Indexing takes less than half the time of ``take``, which makes 64-bit numbers of the values first.
+    return table[values if low == 0 else values.astype(np.int64, copy=False) - low]
+
+
+def _span(values: npt.NDArray[Any]) -> tuple[int, int] | None:
+    """The smallest and the largest value where a table of all between them is small."""
+    if values.dtype.kind not in "iu" or not len(values):
+        return None
+    low, high = int(values.min()), int(values.max())
+    return (low, high) if high - low < TABLE_SPAN else None
+
+
+def _meanings(cuts: Cuts, low: int, high: int, meaning: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``meaning[interval]`` of each value from ``low`` to ``high``."""
+    found: npt.NDArray[Any] = meaning[1 + np.searchsorted(cuts.array(), np.arange(low, high + 1), side="right")]
+    return found

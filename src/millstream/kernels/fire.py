@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.config import Limits
+from millstream.kernels import compiled
 from millstream.kernels.aggregate import identity, plane_kinds, ranked
 from millstream.kernels.answering import Context, Due, Fired, Found, Pairs, answer, pairs_of
 from millstream.kernels.batch import Evaluates
@@ -34,6 +35,8 @@ BoolArray = npt.NDArray[np.bool_]
 BLOCK_BYTES = 256 << 20
 # (query, window) pairs are put together in blocks of about so many numbers, which stay in the caches.
 BLOCK_NUMBERS = 1 << 17
+# Compiled loops go through them once, so larger blocks only take memory: 24 MB for each plane.
+COMPILED_NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -205,17 +208,45 @@ def _within(cells: Cells, number: IntArray, first: int, last: int) -> Cells:
     return Cells(cells.keys, cells.rows[where], partials, at, by_row=cells.by_row)
 
 
+# A view that contributes to some pairs, to which of them, and their members and ranges of slices.
+Contribution = tuple[View, BoolArray, IntArray, IntArray, IntArray]
+
+
 def _windows(pairs: Pairs, views: Sequence[View], first: int, last: int) -> Iterator[Found]:
     """Put the pairs' windows together and give the rows of their answers, block by block."""
     width = last - first
-    step = max(1, BLOCK_NUMBERS // max(width, 1))
+    many = len(views) == 1 and compiled.pays(len(pairs.end) * width)
+    loop = many and views[0].stack.is_summed(pairs.shape.measures)
+    step = max(1, (COMPILED_NUMBERS if loop else BLOCK_NUMBERS) // max(width, 1))
     for begin in range(0, len(pairs.end), step):
-        places = slice(begin, min(begin + step, len(pairs.end)))
-        gathered = gather(pairs, views, places, width)
-        if gathered is None:
+        parts = contributions(pairs, views, slice(begin, min(begin + step, len(pairs.end))))
+        if not parts:
             continue
-        planes = {measure: gathered.planes(measure) for measure in pairs.shape.measures}
-        yield Found.of(begin, first, gathered.rows, planes)
+        found = _by_loop(parts, pairs.shape.measures, begin, first) if loop else None
+        if found is None:
+            gathered = gather(parts, width)
+            planes = {measure: gathered.planes(measure) for measure in pairs.shape.measures}
+            found = Found.of(begin, first, gathered.rows, planes)
+        yield found
+
+
+def contributions(pairs: Pairs, views: Sequence[View], places: slice) -> list[Contribution]:
+    """The views that have something of some pairs."""
+    parts = [(view, *view.asked(pairs, places)) for view in views]
+    return [part for part in parts if part[1].any()]
+
+
+def _by_loop(parts: Sequence[Contribution], measures: Sequence[Measure], begin: int, first_key: int) -> Found | None:
+    """By compiled loops, where a single stack has all of the pairs and keys, and nothing but running sums."""
+    view, mask, *at = parts[0]
+    if len(parts) > 1 or view.column is not None or not mask.all():
+        return None
+    found = view.stack.answered(measures, *at)
+    if found is None:
+        return None
+    planes = {m: mine or [found.rows] for m, mine in zip(measures, found.planes, strict=True)}
+    keys = found.keys + first_key if first_key else found.keys
+    return Found(begin, found.counts, keys, found.rows, planes)
 
 
 @dataclass(frozen=True)
@@ -223,7 +254,7 @@ class Gathered:
     """The numbers of some pairs by key, added up over all views that contribute."""
 
     rows: Matrix
-    _parts: tuple[tuple[View, BoolArray, IntArray, IntArray, IntArray], ...]
+    _parts: tuple[Contribution, ...]
     # Each view's own rows.
     _counted: tuple[Matrix, ...]
 
@@ -242,12 +273,8 @@ class Gathered:
         return total
 
 
-def gather(pairs: Pairs, views: Sequence[View], places: slice, width: int) -> Gathered | None:
-    """The windows of some pairs; None where no view has anything of them."""
-    parts = [(view, *view.asked(pairs, places)) for view in views]
-    parts = [part for part in parts if part[1].any()]
-    if not parts:
-        return None
+def gather(parts: Sequence[Contribution], width: int) -> Gathered:
+    """The numbers of pairs from all views that have something of them."""
     counted = tuple(view.stack.rows(*at) for view, _, *at in parts)
     if len(parts) == 1:
         rows = parts[0][0].spread("add", counted[0], parts[0][1], width)

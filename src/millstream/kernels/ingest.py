@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.kernels.aggregate import Planes, accumulate, accumulate_rows, stored, unrank
-from millstream.kernels.batch import Arguments, Batch, Stretch
+from millstream.kernels.batch import Arguments, Batch, Codes, Stretch
 from millstream.kernels.bucket import Cells, pick
 from millstream.kernels.dense import Labels, lay_out, per_query, to_ranks
 from millstream.kernels.group import Group
@@ -87,10 +87,9 @@ def slice_cells(group: Group, batch: Batch, watermark: int | None, tally: Tally)
     if group.has_rows and not group.version.measures and batch.rows < ALONE * len(starts) * width:
         alone = _row_by_row(group, batch, slice_of, open_, keys)
         return [SliceCells(int(starts[i]), ends[i], cells, rows) for i, cells, rows in alone]
-    code = batch.classes(group.table, keys.count)
-    code += keys.codes
+    code = batch.codes(group.table, keys)
     if len(starts) > 1:
-        code += slice_of * width
+        code = code + slice_of * width
     found = _accumulated(group, batch, code, open_, keys)
     return [SliceCells(int(starts[i]), ends[i], _relabel(group, cells), order) for i, cells, order in found]
 
@@ -99,8 +98,7 @@ def _slice_by_slice(
     group: Group, batch: Batch, stretches: Sequence[Stretch], watermark: int | None, keys: Keys
 ) -> list[SliceCells]:
     """Rows that come slice by slice, as most streams have them: no row needs the number of its slice."""
-    code = batch.classes(group.table, keys.count)
-    code += keys.codes
+    code = batch.codes(group.table, keys)
     made = []
     for one in stretches:
         if watermark is None or group.last_end(one.start) > watermark:
@@ -133,7 +131,7 @@ def _row_by_row(group: Group, batch: Batch, slice_of: IntArray, open_: BoolArray
             yield index, Cells.of_rows(values, key, label[here]), here
 
 
-def _accumulated(group: Group, batch: Arguments, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
+def _accumulated(group: Group, batch: Arguments, code: Codes, open_: BoolArray, keys: Keys) -> Found:
     """The cells of ``len(open_)`` slices."""
     width = (group.table.classes + 1) * keys.count
     dense = _few_cells(len(open_) * width, batch.rows)
@@ -144,7 +142,7 @@ def _few_cells(cells: int, rows: int) -> bool:
     return cells <= max(DENSE_CELLS, DENSE_FACTOR * rows)
 
 
-def _dense(group: Group, batch: Arguments, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
+def _dense(group: Group, batch: Arguments, code: Codes, open_: BoolArray, keys: Keys) -> Found:
     """Accumulate over every code there could be; the planes of a slice are a range of them."""
     width = (group.table.classes + 1) * keys.count
     wanted = group.table.classes * keys.count
@@ -162,20 +160,18 @@ def _dense(group: Group, batch: Arguments, code: IntArray, open_: BoolArray, key
             yield first // width, _cells(keys, used, mine[used], _stored(group, partials, first + used)), order
 
 
-def _orders(
-    group: Group, cells: IntArray, rows: IntArray, spans: Sequence[tuple[int, int]]
-) -> Sequence[IntArray | None]:
+def _orders(group: Group, cells: Codes, rows: IntArray, spans: Sequence[tuple[int, int]]) -> Sequence[IntArray | None]:
     return rows_of_spans(cells, rows, spans) if group.has_rows else [None] * len(spans)
 
 
-def _sparse(group: Group, batch: Arguments, code: IntArray, open_: BoolArray, keys: Keys) -> Found:
+def _sparse(group: Group, batch: Arguments, code: Codes, open_: BoolArray, keys: Keys) -> Found:
     """Number the codes that occur; the rows nobody wants share one more number, which is left out."""
     width = (group.table.classes + 1) * keys.count
     wanted = np.zeros((len(open_), group.table.classes + 1), np.bool_)
     wanted[open_, : group.table.classes] = True
     keep = wanted.ravel()[code // keys.count]
     places = np.flatnonzero(keep)
-    used, number, order = number_cells(code[places], len(open_) * width)
+    used, number, order = number_cells(code[places].astype(np.int64, copy=False), len(open_) * width)
     cells = np.full(batch.rows, len(used), np.int64)
     cells[places] = number
     rows, partials = _accumulate(group, batch, cells, len(used) + 1)
@@ -190,7 +186,7 @@ def _sparse(group: Group, batch: Arguments, code: IntArray, open_: BoolArray, ke
             yield index, _cells(keys, inside, rows[first:last], _stored(group, partials, where)), mine
 
 
-def _accumulate(group: Group, batch: Arguments, cells: IntArray, count: int) -> tuple[IntArray, list[Planes | None]]:
+def _accumulate(group: Group, batch: Arguments, cells: Codes, count: int) -> tuple[IntArray, list[Planes | None]]:
     measures = group.version.measures
     rows, known = accumulate_rows(measures, batch, cells, count)
     return rows, [known[m] if m in known else accumulate(m, batch, cells, count) for m in measures]

@@ -30,6 +30,7 @@ from millstream.kernels.fire import (
     Piece,
     View,
     by_start,
+    contributions,
     gather,
     kept_views,
     loose_views,
@@ -292,11 +293,12 @@ class _Run:
                 self.fired.counted.append(Range(one.member.query, start, end, partial, 0, total, described=True))
 
     def _dense(self, side: _Side, pairs: Pairs, places: slice, views: list[View]) -> Relation:
-        gathered = gather(pairs, views, places, side.count)
+        parts = contributions(pairs, views, places)
         number = places.stop - places.start
-        if gathered is None:
+        if not parts:
             empty = np.zeros((number, 0), np.int64)
             return self._relation(side, tuple(key.slice(0, 0) for key in side.keys), empty, {}, pairs, places)
+        gathered = gather(parts, side.count)
         rows, keys = gathered.rows, side.keys
         planes: dict[Measure, tuple[Matrix, ...]] = {}
         for named, plain in self.form.measures[side.leg].items():

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.kernels import compiled
+
 IntArray = npt.NDArray[np.int64]
 
 # Numbers that span at most so many values, and not many times the rows, are coded by subtraction: four to ten times as
@@ -83,8 +85,11 @@ def _code_directly(column: pa.Array) -> tuple[IntArray, pa.Array] | None:
     span = high - low + 1
     if not _dense(span, len(values)):
         return None
-    codes = values.astype(np.int64) - low
-    used = np.bincount(codes, minlength=span) > 0
+    if compiled.pays(len(values)):
+        codes, used = compiled.mark(values, low, span)
+    else:
+        codes = values.astype(np.int64) - low
+        used = np.bincount(codes, minlength=span) > 0
     distinct = np.flatnonzero(used)
     if len(distinct) < span:
         codes = (np.cumsum(used) - 1).take(codes)

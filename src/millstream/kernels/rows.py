@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millstream.kernels.batch import Codes
 from millstream.kernels.bucket import Cells
 from millstream.kernels.group import Group
 from millstream.kernels.nulls import blanked
@@ -27,7 +28,7 @@ IntArray = npt.NDArray[np.int64]
 _MOSTLY = 0.75
 
 
-def order_by_cell(cells: IntArray, count: int) -> IntArray:
+def order_by_cell(cells: Codes, count: int) -> IntArray:
     """The numbers of the rows ordered by their cell, below ``count``; inside a cell in their own order.
 
     Cell and row number are packed into one integer and sorted, since NumPy sorts integers with vector instructions: of
@@ -66,7 +67,7 @@ def number_cells(codes: IntArray, span: int) -> tuple[IntArray, IntArray, IntArr
     return ordered[new], number, order
 
 
-def _sorted_with_rows(codes: IntArray, span: int) -> tuple[int, npt.NDArray[Any] | None]:
+def _sorted_with_rows(codes: Codes, span: int) -> tuple[int, npt.NDArray[Any] | None]:
     """The bits that a row number takes, and ``code · 2^bits + row`` in ascending order; None where 63 bits do not hold
     it."""
     bits = max(len(codes) - 1, 0).bit_length()
@@ -80,7 +81,7 @@ def _sorted_with_rows(codes: IntArray, span: int) -> tuple[int, npt.NDArray[Any]
     return bits, packed
 
 
-def rows_of_spans(cells: IntArray, rows: IntArray, spans: Sequence[tuple[int, int]]) -> list[IntArray]:
+def rows_of_spans(cells: Codes, rows: IntArray, spans: Sequence[tuple[int, int]]) -> list[IntArray]:
     """For each range of cells, ascending, the numbers of its rows, ordered by cell; ``rows`` counts the rows of each
     cell."""
     sizes = [int(rows[first:last].sum()) for first, last in spans]

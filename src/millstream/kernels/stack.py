@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millstream.kernels import compiled
 from millstream.kernels.aggregate import identity, plane_kinds, reducer
 from millstream.kernels.batch import LIMB, LIMB_MASK
 from millstream.kernels.bucket import Cells
@@ -27,6 +29,18 @@ from millstream.kernels.keys import align
 from millstream.model.group import Measure
 
 IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Keys with rows, window after window: how many each window has, their numbers, their rows, and the planes of each
+    measure, [] where they are the rows."""
+
+    counts: IntArray
+    keys: IntArray
+    rows: IntArray
+    planes: list[list[IntArray]]
+
 
 # Layers that a stack has room for at first.
 FIRST_LAYERS = 8
@@ -140,6 +154,32 @@ class Stack:
         """Which slices lie in windows: slices of a version that has a query lie inside its windows or outside."""
         mine = np.array([s[0] for s in self.slices], np.int64)
         return np.searchsorted(mine, starts), np.searchsorted(mine, ends)
+
+    def answered(
+        self, measures: Sequence[Measure], members: IntArray, low: IntArray, high: IntArray
+    ) -> Answered | None:
+        """What `rows` and `planes` have where there are rows, by compiled loops; None where those cannot."""
+        if not self.is_summed(measures) or not self._rows.has_corners(members):
+            return None
+        corners = self._rows.corners(members, low, high)
+        counts, keys, found = compiled.answered(self._rows.flat, corners, self.key_count)
+        planes = [
+            [compiled.picked(one.flat, one.corners(members, low, high), counts, keys) for one in mine or ()]
+            for mine in map(self._sums_of, measures)
+        ]
+        return Answered(counts, keys, found, planes)
+
+    def is_summed(self, measures: Sequence[Measure]) -> bool:
+        """Whether all planes of these measures are running sums."""
+        return all(self._sums_of(measure) is not None for measure in measures)
+
+    def _sums_of(self, measure: Measure) -> list[Sums] | None:
+        """The planes of a measure where all are running sums, [] where they are the number of rows; else None."""
+        if measure not in self.measures:
+            return None
+        planes = self._planes[self.measures.index(measure)] or []
+        sums = [plane for plane in planes if isinstance(plane, Sums)]
+        return sums if len(sums) == len(planes) else None
 
     def rows(self, members: IntArray, low: IntArray, high: IntArray) -> Matrix:
         """The number of rows of each (member, window) by key."""
@@ -264,6 +304,8 @@ class Sums:
         here = self._data[(self._base + self._top) % len(self._data)]
         if plane is None:
             here[:] = below
+        elif self._summed and compiled.pays(plane.size):
+            compiled.pile(below, plane, here)
         elif self._summed:
             here[0] = 0
             # Row by row, each of one type: half the time of NumPy's own running sums.
@@ -313,12 +355,37 @@ class Sums:
         self._base = (self._base + number) % len(self._data)
         self._top -= number
 
-    def between(self, members: IntArray, low: IntArray, high: IntArray, width: int) -> Matrix:
-        """The window's sums of each member: slices ``low`` to ``high``."""
-        flat = self._data.reshape(-1, self._data.shape[2])
+    @property
+    def flat(self) -> Integers:
+        """All layers as rows below each other."""
+        return self._data.reshape(-1, self._data.shape[2])
+
+    def has_corners(self, members: IntArray) -> bool:
+        """Whether the sums of each member are those of four rows: not where its labels are several runs."""
+        return not self._summed or bool((self._labels.run_count[members] <= 1).all())
+
+    def corners(self, members: IntArray, low: IntArray, high: IntArray) -> IntArray:
+        """For each window of a member four rows of ``flat``: its sums are the first, less the second and the third, and
+        the fourth."""
         below, above = self._place(low) * self._height, self._place(high) * self._height
         if not self._summed:
-            row = self._labels.start[members] if self._labels.single else members
+            row = self._row(members)
+            return np.stack([above + row, below + row, above + row, above + row], axis=1)
+        run = self._labels.run_first[members]
+        none = self._labels.run_count[members] == 0
+        start, stop = (np.where(none, 0, np.append(edge, 0)[run]) for edge in (self._labels.start, self._labels.stop))
+        return np.stack([above + stop, above + start, below + stop, below + start], axis=1)
+
+    def _row(self, members: IntArray) -> IntArray:
+        """Where there are no sums over labels: the row of each member in a layer."""
+        return self._labels.start[members] if self._labels.single else members
+
+    def between(self, members: IntArray, low: IntArray, high: IntArray, width: int) -> Matrix:
+        """The window's sums of each member: slices ``low`` to ``high``."""
+        flat = self.flat
+        below, above = self._place(low) * self._height, self._place(high) * self._height
+        if not self._summed:
+            row = self._row(members)
             found = _take(flat, above + row, width)
             found -= _take(flat, below + row, width)
             return found.astype(np.int64, copy=False)
