@@ -31,7 +31,7 @@ def taken(rate_before: float, rate_after: float, change: float) -> tuple[QueueSa
     samples = []
     for at in range(21):
         rows = min(at, change) * rate_before + max(0, at - change) * rate_after
-        samples.append(QueueSample(float(at), 10**9, 10**9, int(rows), 2))
+        samples.append(QueueSample(float(at), 10**9, 10**9, int(rows), 2, 2))
     return tuple(samples)
 
 
@@ -42,7 +42,7 @@ def test_the_effect_of_newcomers_is_the_share_of_the_rate_that_is_lost() -> None
     assert visitors_effect(RUN, arrival) is None
     steps = [(0, 0), (2, 1000), (7, 7000), (11, 11_800), (15, 16_600), (19, 21_160)]
     queue = [
-        QueueSample(at / 4, 10**9, 10**9, max(rows for end, rows in steps if 4 * end <= at), 2) for at in range(81)
+        QueueSample(at / 4, 10**9, 10**9, max(rows for end, rows in steps if 4 * end <= at), 2, 2) for at in range(81)
     ]
     effect = visitors_effect(replace(RUN, queue=tuple(queue)), arrival)
     assert effect == pytest.approx(0.05, abs=0.001), "1200 rows a second before, 1140 after, in steps of seconds"
@@ -127,7 +127,7 @@ class Order:
     done: list[tuple[int, RunSpec, bool]] = field(default_factory=list)
     failing: set[float] = field(default_factory=lambda: {2.0})
     interrupted: set[float] = field(default_factory=set)
-    queue: tuple[QueueSample, ...] = (QueueSample(1.0, 10, 10, 10, 2),)
+    queue: tuple[QueueSample, ...] = (QueueSample(1.0, 10, 10, 10, 2, 2),)
 
     @contextmanager
     def process(self, asked: Asked) -> Iterator[int]:

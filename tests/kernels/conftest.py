@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.fixture(params=["numpy", "compiled"])
+@pytest.fixture(params=["numpy", "compiled", "compiled, in blocks"])
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test runs once with no compiled loops, and once with them wherever they can be."""
-    monkeypatch.setattr("millstream.kernels.compiled.MANY", 1 if request.param == "compiled" else 1 << 62)
+    """The test runs with no compiled loops, with them wherever they can be, and with few keys and windows at a time."""
+    monkeypatch.setattr("millstream.kernels.compiled.MANY", 1 << 62 if request.param == "numpy" else 1)
+    if request.param == "compiled, in blocks":
+        monkeypatch.setattr("millstream.kernels.fire.BLOCK_BYTES", 20_000)
+        monkeypatch.setattr("millstream.kernels.fire.COMPILED_NUMBERS", 20)

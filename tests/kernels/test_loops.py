@@ -14,7 +14,18 @@ import pyarrow as pa
 import pytest
 
 from millstream.kernels import compiled, loops
+from millstream.kernels.aggregate import accumulate_rows
+from millstream.kernels.batch import EXACT, EXACT_COMPILED
+from millstream.kernels.classes import class_table
+from millstream.model.expression import Column
+from millstream.model.group import Measure, Member
+from millstream.model.query import Aggregate, WindowSpec
+from millstream.model.selection import Attribute, Leaf
+from millstream.model.types import LONG
 
+from .plain import batch_of
+
+TOP = 2**63 - 1
 RANDOM = np.random.default_rng(7)
 TYPES = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32)
 
@@ -47,8 +58,7 @@ def test_values_are_marked(type_: type) -> None:
 
 
 def test_the_largest_long_integers_are_marked() -> None:
-    top = 2**63 - 1
-    codes, used = compiled.mark(np.array([top, top - 2]), top - 2, 3)
+    codes, used = compiled.mark(np.array([TOP, TOP - 2]), TOP - 2, 3)
     assert codes.tolist() == [2, 0]
     assert used.tolist() == [True, False, True]
 
@@ -160,3 +170,58 @@ def test_loops_are_compiled_where_nothing_can_be_kept(
 @pytest.mark.parametrize(("count", "expected"), [(0, False), (compiled.MANY - 1, False), (compiled.MANY, True)])
 def test_few_numbers_need_no_loops(count: int, expected: bool) -> None:
     assert compiled.pays(count) is expected
+
+
+@pytest.mark.usefixtures("loops")
+def test_the_largest_long_integers_are_located() -> None:
+    """A range up to the largest ends beyond what NumPy keeps as an integer."""
+    values = [TOP - 2, TOP - 1, TOP, TOP - 1]
+    table = pa.table({"time": pa.array([0] * 4, pa.int64()), "v": pa.array(values, pa.int64())})
+    column = Column("v", LONG)
+    leaf = Leaf(Attribute(column, "integer"), ((TOP, None),))
+    member = Member("q", 0, leaf, WindowSpec(2, 2, 0), (Aggregate("count", None, LONG),), None, ())
+    classes = class_table((leaf.attribute,), (member,))
+    batch = batch_of(table)
+    found = batch.codes(classes, batch.keys(()))
+    assert [int(code) for code in found] == [int(code) for code in batch.labels(classes)]
+    assert len({int(found[row]) for row in (0, 1, 3)}) == 1
+    assert found[2] != found[0]
+
+
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize("rows", [1, 2, 127, 128, 1000])
+@pytest.mark.parametrize("odd", [0, 1])
+def test_numbers_of_rows_and_sums_in_one_pass_are_exact(rows: int, odd: int) -> None:
+    """Just below the bound, at it, and far beyond it, where none are packed; and where one number is much larger than
+    the others together."""
+    shift = max(1, rows.bit_length())
+    bound = EXACT_COMPILED >> shift
+    column = Column("v", LONG)
+    measure = Measure("sum", column)
+    for largest in (bound // rows - 1, bound // rows, bound // rows + 1, bound - rows, bound, 2**53, 2**62, TOP):
+        for sign in (1, -1):
+            numbers = [sign * min(TOP, largest)] + [sign * (1 if odd else min(TOP, largest))] * (rows - 1)
+            table = pa.table({"time": pa.array([0] * rows, pa.int64()), "v": pa.array(numbers, pa.int64())})
+            batch = batch_of(table)
+            cells = np.arange(rows) % 3 if rows > 3 else np.zeros(rows, np.int64)
+            counted, known = accumulate_rows([measure], batch, cells, 3)
+            expected = [sum(numbers[row] for row in range(rows) if cells[row] == cell) for cell in range(3)]
+            assert counted.tolist() == np.bincount(cells, minlength=3).tolist()
+            if measure in known:
+                assert known[measure][0].tolist() == expected
+            else:
+                assert sum(map(abs, numbers)) > min(EXACT, EXACT_COMPILED // 4) >> shift
+
+
+def test_without_numba_numpy_does_everything(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """As where its NumPy is another than Numba goes with: an ImportError when it is imported."""
+    monkeypatch.setitem(sys.modules, "millstream.kernels.loops", None)
+    monkeypatch.delattr("millstream.kernels.loops", raising=False)
+    compiled._usable.cache_clear()
+    try:
+        assert not compiled.pays(1 << 40)
+        assert not compiled.pays(1 << 40)
+    finally:
+        compiled._usable.cache_clear()
+    assert len(caplog.records) == 1
+    assert "NumPy takes" in caplog.text

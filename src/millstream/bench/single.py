@@ -12,7 +12,7 @@ from rich.console import Console
 from millstream.bench.campaign import DEFAULT_SECONDS, Asked, Campaign
 from millstream.bench.driving.model import Suite
 from millstream.bench.machine import describe_machine
-from millstream.bench.suite import HIGH, keep
+from millstream.bench.suite import keep, start_of
 from millstream.bench.systems.kinds import MILLSTREAM, system_kind
 from millstream.bench.workloads.catalogue import find
 
@@ -56,7 +56,7 @@ def main(options: Options, console: Console | None = None) -> dict[str, Any]:
                 options.cores,
             )
             if options.rate is None:
-                campaign.search(asked, HIGH[system])
+                campaign.search(asked, start_of(asked))
             else:
                 campaign.run(asked, options.rate)
     asked_for = {name: str(value) for name, value in asdict(options).items()} | {"began": began.isoformat()}

@@ -58,6 +58,8 @@ class Fired:
     groups: dict[str, int] = field(default_factory=dict)
     # Queries whose rest cannot be evaluated, with the reason.
     broken: dict[str, str] = field(default_factory=dict)
+    # See `Stack.spent_in_classes`; of the stacks that were made for this fire.
+    seconds_in_classes: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ STEP_ROWS = 64
 
 # Doubles hold integers exactly up to here; np.bincount adds its weights as doubles.
 EXACT = 1 << 53
-# … and compiled loops as integers of 64 bits.
+# … and compiled loops as integers of 64 bits, half of which is left for what doubles round and for numbers of rows.
 EXACT_COMPILED = 1 << 62
 # Exact sums are kept in limbs of so many bits: over 2^21 rows, more than a chunk has, a limb's sum is exact in a
 # double.
@@ -284,11 +284,14 @@ class Batch:
         return self._packed[expression]
 
     def _packed_integers(self, expression: Expression, shift: int) -> Packed | None:
-        values = self.number(expression).values
-        largest = max(abs(int(values.min())), abs(int(values.max())))
-        if (largest * self.rows + 1) << shift > EXACT_COMPILED or self._is_long(expression):
+        if self._is_long(expression):
             return None
-        return (values.astype(np.int64) << shift) + 1, shift
+        values = self.number(expression).values
+        # No cell can have more than all rows together; their sum is asked only where the cheaper bound is too high.
+        most: float = max(abs(int(values.min())), abs(int(values.max()))) * self.rows
+        if most * 2.0**shift > EXACT_COMPILED:
+            most = float(np.abs(values, dtype=np.float64).sum())
+        return None if most * 2.0**shift > EXACT_COMPILED else ((values.astype(np.int64) << shift) + 1, shift)
 
     def _packed_doubles(self, expression: Expression, shift: int) -> Packed | None:
         weights = self.weights(expression)
@@ -428,5 +431,7 @@ def _span(values: npt.NDArray[Any]) -> tuple[int, int] | None:
 
 def _meanings(cuts: Cuts, low: int, high: int, meaning: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """``meaning[interval]`` of each value from ``low`` to ``high``."""
-    found: npt.NDArray[Any] = meaning[1 + np.searchsorted(cuts.array(), np.arange(low, high + 1), side="right")]
+    # Counted from zero: a range up to the largest long integer ends beyond what NumPy keeps as an integer.
+    every = low + np.arange(high - low + 1)
+    found: npt.NDArray[Any] = meaning[1 + np.searchsorted(cuts.array(), every, side="right")]
     return found

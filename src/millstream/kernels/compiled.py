@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,18 @@ MOST_CODES = 1 << 32
 
 def pays(count: int) -> bool:
     """Whether so many rows or cells are gone through by a compiled loop."""
-    return count >= MANY
+    return count >= MANY and _usable()
+
+
+@cache
+def _usable() -> bool:
+    """Where Numba is missing, or does not go with the NumPy there is, NumPy does everything."""
+    try:
+        from millstream.kernels import loops  # noqa: F401
+    except Exception as error:
+        logging.getLogger(__name__).warning("loops are not compiled, NumPy takes about a quarter longer: %r", error)
+        return False
+    return True
 
 
 def _plain(values: Integers) -> Integers:
@@ -73,7 +86,12 @@ def answered(layers: Integers, corners: IntArray, width: int) -> tuple[IntArray,
     keys = np.empty(len(corners) * width, np.int64)
     found = np.empty(len(corners) * width, layers.dtype)
     number = loops.answered(layers, corners, width, counts, keys, found)
-    return counts, keys[:number], found[:number].astype(np.int64, copy=False)
+    return counts, _first(keys, number), _first(found, number).astype(np.int64, copy=False)
+
+
+def _first(values: Integers, number: int) -> Integers:
+    """Without the rest, where that is more than half: a part would keep the whole."""
+    return values[:number].copy() if 2 * number < len(values) else values[:number]
 
 
 def picked(layers: Integers, corners: IntArray, counts: IntArray, keys: IntArray) -> IntArray:

@@ -87,9 +87,11 @@ def fire(
     stacked = (numbers[: len(kept)], numbers[len(kept) :])
     for first, last in _blocks(key_count, narrowed, measures):
         views = [*kept_views(members, kept, stacked[0], first, last)]
-        views += loose_views(members, narrowed, stacked[1], first, last, measures)
+        loose = list(loose_views(members, narrowed, stacked[1], first, last, measures))
+        views += loose
         for pairs, mine in zip(shapes, found, strict=True):
             mine += _windows(pairs, views, first, last)
+        fired.seconds_in_classes += sum(view.stack.spent_in_classes() for view in loose)
     context = Context(values, key_values, time_type, evaluator, fired, limits or Limits())
     for pairs, mine in zip(shapes, found, strict=True):
         answer(pairs, mine, context)
@@ -136,6 +138,11 @@ class View:
             assert self.late[2] is not None
             mask &= (self.late[1] <= end) & (self.late[2] < end)
         return mask, member[mask], low[mask], high[mask]
+
+    def has_corners(self, pairs: Pairs) -> bool:
+        """Whether compiled loops can put all of the pairs' windows together."""
+        member = self.member[pairs.due_place]
+        return self.stack.has_corners(pairs.shape.measures, member[member >= 0])
 
     def spread(self, kind: str, part: Matrix, mask: BoolArray, width: int) -> Matrix:
         """The part over all pairs and keys of the block."""
@@ -216,18 +223,18 @@ def _windows(pairs: Pairs, views: Sequence[View], first: int, last: int) -> Iter
     """Put the pairs' windows together and give the rows of their answers, block by block."""
     width = last - first
     many = len(views) == 1 and compiled.pays(len(pairs.end) * width)
-    loop = many and views[0].stack.is_summed(pairs.shape.measures)
+    loop = many and views[0].column is None and views[0].has_corners(pairs)
     step = max(1, (COMPILED_NUMBERS if loop else BLOCK_NUMBERS) // max(width, 1))
     for begin in range(0, len(pairs.end), step):
         parts = contributions(pairs, views, slice(begin, min(begin + step, len(pairs.end))))
         if not parts:
             continue
-        found = _by_loop(parts, pairs.shape.measures, begin, first) if loop else None
-        if found is None:
-            gathered = gather(parts, width)
-            planes = {measure: gathered.planes(measure) for measure in pairs.shape.measures}
-            found = Found.of(begin, first, gathered.rows, planes)
-        yield found
+        if loop:
+            yield _by_loop(parts[0], pairs.shape.measures, begin, first)
+            continue
+        gathered = gather(parts, width)
+        planes = {measure: gathered.planes(measure) for measure in pairs.shape.measures}
+        yield Found.of(begin, first, gathered.rows, planes)
 
 
 def contributions(pairs: Pairs, views: Sequence[View], places: slice) -> list[Contribution]:
@@ -236,17 +243,16 @@ def contributions(pairs: Pairs, views: Sequence[View], places: slice) -> list[Co
     return [part for part in parts if part[1].any()]
 
 
-def _by_loop(parts: Sequence[Contribution], measures: Sequence[Measure], begin: int, first_key: int) -> Found | None:
-    """By compiled loops, where a single stack has all of the pairs and keys, and nothing but running sums."""
-    view, mask, *at = parts[0]
-    if len(parts) > 1 or view.column is not None or not mask.all():
-        return None
+def _by_loop(part: Contribution, measures: Sequence[Measure], begin: int, first_key: int) -> Found:
+    """By compiled loops, where a single stack has all of the keys, and nothing but running sums."""
+    view, mask, *at = part
     found = view.stack.answered(measures, *at)
-    if found is None:
-        return None
+    assert found is not None
+    counts = np.zeros(len(mask), np.int64)
+    counts[mask] = found.counts
     planes = {m: mine or [found.rows] for m, mine in zip(measures, found.planes, strict=True)}
     keys = found.keys + first_key if first_key else found.keys
-    return Found(begin, found.counts, keys, found.rows, planes)
+    return Found(begin, counts, keys, found.rows, planes)
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,9 @@ def _sparse(group: Group, batch: Arguments, code: Codes, open_: BoolArray, keys:
 def _accumulate(group: Group, batch: Arguments, cells: Codes, count: int) -> tuple[IntArray, list[Planes | None]]:
     measures = group.version.measures
     rows, known = accumulate_rows(measures, batch, cells, count)
+    if any(m not in known and m.kind != "count" for m in measures):
+        # NumPy turns shorter ones into these, each time.
+        cells = cells.astype(np.int64, copy=False)
     return rows, [known[m] if m in known else accumulate(m, batch, cells, count) for m in measures]
 
 

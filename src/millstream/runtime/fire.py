@@ -109,13 +109,16 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
             held += [one.query for one in item.due]
             continue
         read = time.perf_counter()
-        seconds["fire: read"] += read - started
+        in_read = _in_classes(stacks)
+        seconds["fire: read"] += read - started - in_read
         groups = [*(stack.group for stack in stacks), *(piece.group for piece in pieces), *_lost_groups(task, item)]
         due = [found for one in item.due if (found := _due(one, groups)) is not None]
         fired = fire_apart(due, pieces, task.time_type, stacks, task.limits)
         if item.lost:
             incomplete |= _mark(task.home, item, fired, due)
-        seconds["fire: answer"] += time.perf_counter() - read
+        in_answer = _in_classes(stacks) + fired.seconds_in_classes
+        seconds["fire: answer"] += time.perf_counter() - read - in_answer
+        seconds["fire: classes"] += in_read + in_answer
         parts += fired.parts
         windows |= fired.windows
         rows |= fired.rows
@@ -131,6 +134,10 @@ def run_fire(task: FireTask) -> tuple[FireResult, dict[str, float]]:
     result = FireResult(answers, windows, rows, failures, broken, files, tuple(replaced), origins)
     lacks = replace(result, damaged=tuple(damaged), held=tuple(held), incomplete_by_query=incomplete)
     return replace(lacks, groups_by_query=counted), dict(seconds)
+
+
+def _in_classes(stacks: Sequence[Stack]) -> float:
+    return sum(stack.spent_in_classes() for stack in stacks)
 
 
 def _lost_groups(task: FireTask, item: FireItem) -> list[Group]:
@@ -171,6 +178,7 @@ def fire_apart(
             fired.groups.update(alone.groups)
             fired.failures.update(alone.failures)
             fired.broken.update(alone.broken)
+            fired.seconds_in_classes += alone.seconds_in_classes
         return fired
 
 

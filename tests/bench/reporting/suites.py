@@ -69,9 +69,11 @@ def result(
             int(at * asked.rate),
             int(at * asked.rate),
             int(at * speed),
-            counts[min(int(at * len(counts) / SECONDS), len(counts) - 1)],
+            number,
+            float(number),
         )
         for at in range(int(SECONDS) + 1)
+        for number in (counts[min(int(at * len(counts) / SECONDS), len(counts) - 1)],)
     )
     samples = tuple(Latency(at + 0.5, 0.4 + at / 1000, 0.2, 10) for at in range(int(SECONDS)))
     reason = "the queue kept its length" if sustained else "the queue grew all the time"

@@ -100,7 +100,7 @@ def test_requests_that_the_run_ended_on_have_waited_until_then(
 
 def test_rates_over_time() -> None:
     """Four samples a second are one step; rows count for the queries that ran when they began to be taken."""
-    queue = tuple(QueueSample(i / 4, 0, 0, i * 100, 1 if i < 8 else 5) for i in range(13))
+    queue = tuple(QueueSample(i / 4, 0, 0, i * 100, 9, 1 if i < 8 else 5) for i in range(13))
     found = figures.rates(replace(result(), queue=queue))
     assert [(one.at, one.input, one.overall) for one in found] == [
         (1.75, 400.0, 400.0),
@@ -113,7 +113,7 @@ def test_rates_over_time() -> None:
 @pytest.mark.parametrize("halt", [[], [900] * 5])
 def test_a_system_that_takes_rows_now_and_then_has_a_rate_until_it_halts(halt: list[int]) -> None:
     taken = [0, 0, 300, 300, 300, 900, 900, 900, *halt]
-    queue = tuple(QueueSample(float(at), 0, 0, rows, 2) for at, rows in enumerate(taken))
+    queue = tuple(QueueSample(float(at), 0, 0, rows, 2, 2) for at, rows in enumerate(taken))
     found = figures.rates(replace(result(), queue=queue))
     assert [(one.at, one.input, one.overall) for one in found] == [
         (2.0, 150.0, 300.0),

@@ -158,12 +158,12 @@ def test_latencies_that_lie_far_apart_have_a_logarithmic_axis(values: tuple[floa
 
 
 def test_the_phases_of_sharing_have_the_names_of_the_paper(tmp_path: Path) -> None:
-    phases = {"read": 1.0, "evaluate": 1.0, "classes": 1.0, "fire: read": 1.0, "fire: write": 1.0, "batch": 9.0}
+    phases = {"read": 1.0, "evaluate": 1.0, "classes": 1.0, "fire: classes": 1.0, "fire: write": 1.0, "batch": 9.0}
     assert plots.sharing([replace(run, phases=phases) for run in RUNS], tmp_path / "a.svg")
     found = texts(tmp_path / "a.svg").splitlines()
     for name in ("read", "evaluate (query-set generation)", "classes (query-set generation)"):
         assert name in found
-    assert "fire: read (with bit-set algebra)" in found
+    assert "fire: classes (with bit-set algebra)" in found
     assert "fire: write (routing copies)" in found
 
 

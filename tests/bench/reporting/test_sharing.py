@@ -11,7 +11,7 @@ from millstream.bench.driving.model import Suite
 from millstream.bench.reporting.page import write_page
 from millstream.bench.reporting.sharing import Shares, shares_of
 
-AGGREGATION = {"read": 2.0, "evaluate": 1.0, "classes": 1.0, "aggregate": 2.0, "fire: read": 1.0, "fire: answer": 1.0}
+AGGREGATION = {"read": 1.0, "evaluate": 1.0, "classes": 1.0, "aggregate": 2.0, "fire: read": 1.0, "fire: classes": 2.0}
 WHOLE = {"batch": 100.0, "fire": 50.0}
 
 

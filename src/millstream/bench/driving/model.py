@@ -110,13 +110,15 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class QueueSample:
-    """Rows that were due, that lay in the queue, and that the system had taken (by its slowest query) at a moment."""
+    """Rows that were due, that lay in the queue, and that the system had taken (by its slowest query) at a moment;
+    ``readers`` are the queries that a row meets on average, fewer where some read a part of the streams only."""
 
     at: float
     due: int
     written: int
     taken: int
     queries: int
+    readers: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from millstream.bench.driving.model import (
     GeneratorProof,
     Latency,
     Pull,
+    QuerySpec,
     QueueSample,
     Request,
     RunResult,
@@ -118,10 +119,11 @@ class _Watch:
     pulls: list[Pull] = field(default_factory=list)
     # Seconds by component when the warm-up was over.
     warm_phases: dict[str, float] | None = None
-    queries: int = 0
+    # Those that run, by the part of all rows that each reads.
+    queries: dict[str, float] = field(default_factory=dict)
 
     def look_until_end(self, system: RemoteSystem, feeder: Feeder, tell: Tell) -> None:
-        self.queries = len(self.spec.initial)
+        self.came(self.spec.initial)
         while not self.errors:
             now = time.time() - self.began
             if now >= self.spec.seconds:
@@ -140,7 +142,8 @@ class _Watch:
         at = time.time() - self.began
         feeder.forget(seen.taken)
         due = self.pace.due(at)
-        self.queue.append(QueueSample(at, due, feeder.released, seen.taken, self.queries))
+        running = list(self.queries.values())
+        self.queue.append(QueueSample(at, due, feeder.released, seen.taken, len(running), sum(running)))
         self.emissions += seen.emissions
         for query, moment in seen.effective:
             self.effective.setdefault(query, []).append(moment - self.began)
@@ -148,6 +151,13 @@ class _Watch:
         self.errors += seen.errors
         behind = max(0.0, at - self.pace.moment(seen.taken))
         tell(min(1.0, at / self.spec.seconds), f"{seen.taken / 1e6:.1f} M rows, {behind:.1f} s behind")
+
+    def came(self, queries: Sequence[QuerySpec]) -> None:
+        self.queries = self.queries | {query.id: query.share(self.spec.streams) for query in queries}
+
+    def went(self, ids: Sequence[str]) -> None:
+        gone = set(ids)
+        self.queries = {id: share for id, share in self.queries.items() if id not in gone}
 
     def guarded(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
@@ -210,11 +220,11 @@ class _Watch:
 
 
 def _rates(settled: Sequence[QueueSample]) -> tuple[float, float]:
-    """Rows a second that were taken, and the same with each row counted once for each query there was."""
+    """Rows a second that were taken, and the same with each row counted once for each query there was that reads it."""
     if len(settled) < 2 or settled[-1].at <= settled[0].at:
         return 0.0, 0.0
     seconds = settled[-1].at - settled[0].at
-    served = sum((after.taken - before.taken) * before.queries for before, after in itertools.pairwise(settled))
+    served = sum((after.taken - before.taken) * before.readers for before, after in itertools.pairwise(settled))
     return (settled[-1].taken - settled[0].taken) / seconds, served / seconds
 
 
@@ -260,11 +270,11 @@ class _Sender:
         try:
             if request.create:
                 self._system.create(request.create)
-                watch.queries += len(request.create)
+                watch.came(request.create)
                 self._note("create", [query.id for query in request.create], request.at, time.time() - watch.began)
             if request.delete:
                 self._system.delete(request.delete)
-                watch.queries -= len(request.delete)
+                watch.went(request.delete)
                 self._note("delete", request.delete, request.at, time.time() - watch.began)
         except SystemFailed as error:
             watch.errors.append(str(error))

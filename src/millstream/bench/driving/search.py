@@ -17,6 +17,8 @@ FLOOR = 1000.0
 # The search ends when the highest sustained and the lowest unsustained rate are this close.
 CLOSE = 1.12
 MOST_RUNS = 6
+# So many more for a system whose first rate is hundreds of times too high.
+MOST_LOWERED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +50,18 @@ class Bounds:
 
 def search(title: str, start: float, attempt: Callable[[float], RunResult], most_runs: int = MOST_RUNS) -> Search:
     """Try rates from ``start`` on; ends when the bounds are close, or a run shows that none will be sustained: nothing
-    is taken at hardly any rows, or the system could not even begin.
+    is taken at hardly any rows, or the system could not even begin. All candidates but one that come before the first
+    that is sustained are extra, `MOST_LOWERED` of them.
 
     ``attempt`` runs one candidate.
     """
     runs: list[RunResult] = []
-    bounds, rate = Bounds(), start
-    while len(runs) < most_runs:
+    bounds, rate, lowered = Bounds(), start, 0
+    while len(runs) < most_runs + min(MOST_LOWERED, max(0, lowered - 1)):
         run = attempt(rate)
         runs.append(run)
         bounds = bounds.with_run(run)
+        lowered += bounds.low is None
         nothing = run.taken_rate <= 0 and not run.verdict.sustained
         if bounds.close or (nothing and (rate <= FLOOR or not run.queue)):
             break

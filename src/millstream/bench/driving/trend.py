@@ -64,7 +64,17 @@ def judge(
     most_lag = max(MOST_LAG, MOST_LAG_SHARE * spec.seconds)
     silent = 0 if latencies else windows_due(spec, pace, spec.seconds - most_lag)
     sustained, reason = _verdict(lag, lags[-1][1] if lags else None, late, bounds, most_lag, silent, errors)
+    if sustained and not latencies and _have_windows(spec):
+        sustained = False
+        reason = f"not known to be sustained: no window was over in time; lower the density or run longer ({reason})"
     return Verdict(sustained, reason, rows or 0.0, late)
+
+
+def _have_windows(spec: RunSpec) -> bool:
+    """Whether all queries whose answers count have windows; the others answer at once."""
+    created = [query for request in spec.requests for query in request.create]
+    asked = [query for query in (*spec.initial, *created) if query.watched]
+    return bool(asked) and all(query.slide for query in asked)
 
 
 def windows_due(spec: RunSpec, pace: Pace, until: float) -> int:

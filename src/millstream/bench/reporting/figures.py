@@ -135,11 +135,11 @@ def rates(run: RunResult) -> list[Rate]:
     micro-batch of several seconds, is no rate."""
     step = step_of(run.spec)
     # Rows served so far: those between two looks, for each query that ran at the first of them.
-    between = ((b.taken - a.taken) * a.queries for a, b in pairwise(run.queue))
+    between = ((b.taken - a.taken) * a.readers for a, b in pairwise(run.queue))
     served = accumulate(between, initial=0)
     ends = {int(sample.at / step): (sample, rows) for sample, rows in zip(run.queue, served, strict=False)}.values()
     found: list[Rate] = []
-    before: tuple[QueueSample, int] | None = None
+    before: tuple[QueueSample, float] | None = None
     longest = seconds = 0.0
     for sample, rows in ends:
         seconds = sample.at - before[0].at if before else 0.0

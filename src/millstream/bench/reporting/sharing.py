@@ -17,8 +17,8 @@ BIT_SETS = "bit-set algebra"
 ROUTING = "routing copies"
 # Predicates that rows meet, and the class of queries that each row belongs to.
 QUERY_SET_PHASES = ("evaluate", "classes")
-# From classes to queries: where sums are put together, and where a query's classes are added. Both do more than that.
-BIT_SET_PHASES = ("fire: read", "fire: answer", "join: read", "join: answer")
+# From classes to queries; of joins where sums are put together and where a query's classes are added, which is more.
+BIT_SET_PHASES = ("fire: classes", "join: read", "join: answer")
 # Answers of queries, each written for itself.
 ROUTING_PHASES = ("fire: write", "join: write")
 PARTS = {
@@ -30,9 +30,10 @@ COLUMNS = ("system", "queries", QUERY_SETS, BIT_SETS, ROUTING, "everything else"
 LEGEND = (
     f"Shares of the sum of all phases of tasks, after the warm-up. {QUERY_SETS.capitalize()} is 'evaluate', which has"
     f" the arguments of aggregates too, and 'classes'; {ROUTING} are 'fire: write' (of joins 'join: write')."
-    f" {BIT_SETS.capitalize()}, from classes to queries, is a part of reading and answering in fires that is not"
-    " measured by itself: the share is that of both phases, the most that it can be. Not in the sum: the JVM with"
-    " Spark's scheduling, and the driver, which plans batches and commits them."
+    f" {BIT_SETS.capitalize()}, from classes to queries, is 'fire: classes': sums over the classes of a slice are made"
+    " and added to those of the slices below, and windows take four numbers where two would do without classes. Of"
+    " joins it is not measured by itself: the share is that of reading and answering, the most that it can be. Not in"
+    " the sum: the JVM with Spark's scheduling, and the driver, which plans batches and commits them."
 )
 
 

@@ -16,6 +16,7 @@ MILLSTREAM_DRAINED = "millstream-drained"
 MILLSTREAM_FRAME = "millstream-frame"
 MILLSTREAM_ROWS = "millstream-rows"
 SPARK = "spark"
+SPARK_MEMORY = "spark-memory"
 SPARK_MERGED = "spark-merged"
 FLINK = "flink"
 
@@ -45,6 +46,10 @@ def _spark(workspace: Path, cores: int) -> System:
     return _made("spark", "SparkSystem", workspace, cores)
 
 
+def _spark_memory(workspace: Path, cores: int) -> System:
+    return _made("spark", "SparkSystem", workspace, cores, store="memory")
+
+
 def _spark_merged(workspace: Path, cores: int) -> System:
     return _made("spark", "SparkSystem", workspace, cores, merged=True)
 
@@ -62,6 +67,7 @@ KINDS: dict[str, SystemKind] = {
         SystemKind(MILLSTREAM_FRAME, "Millstream, the same streaming DataFrame", _millstream_frame),
         SystemKind(MILLSTREAM_ROWS, "Millstream, a streaming DataFrame of Spark's rows", _millstream_rows),
         SystemKind(SPARK, "plain Spark", _spark),
+        SystemKind(SPARK_MEMORY, "plain Spark, state in memory", _spark_memory),
         SystemKind(SPARK_MERGED, "plain Spark, merged by hand", _spark_merged),
         SystemKind(FLINK, "Flink SQL", _flink, form="csv"),
     )

@@ -1,7 +1,8 @@
 """Plain Spark under test: one ``StreamingQuery`` for each query, or one for all with the same window, merged by hand.
 
-Tuned as a good Spark engineer would: as many shuffle partitions as cores, no adaptive planning, RocksDB state with a
-changelog, the fast checkpoint files of the engine's own session, append mode so that each window is written once.
+Tuned as a good Spark engineer would: as many shuffle partitions as cores, no adaptive planning, the fast checkpoint
+files of the engine's own session, append mode so that each window is written once. State is in RocksDB with a
+changelog, or in Java's memory, Spark's default: the suite takes the faster.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from millstream.runtime.session import build_session
 if TYPE_CHECKING:
     pass
 
-STATE_STORE = "rocksdb"
 # Reports that Spark keeps of each query. It is asked four times a second, and the shortest batches take a tenth of one:
 # room for two seconds in which nobody comes to ask.
 KEPT_PROGRESS = "20"
@@ -40,18 +40,19 @@ MERGEABLE = re.compile(
 
 
 class SparkSystem:
-    """``merged``: questions that differ in their condition only become one job with filtered aggregates."""
+    """``merged``: questions that differ in their condition only become one job with filtered aggregates. ``store`` is
+    one of `STORE_SETTINGS`."""
 
     form = "parquet"
 
-    def __init__(self, workspace: Path, cores: int, merged: bool = False) -> None:
+    def __init__(self, workspace: Path, cores: int, merged: bool = False, store: str = "rocksdb") -> None:
         self._session = build_session("bench: plain Spark", spare_slots=False)
         conf = self._session.conf
-        for name, value in STORE_SETTINGS[STATE_STORE].items():
+        for name, value in STORE_SETTINGS[store].items():
             conf.set(name, value)
         conf.set("spark.sql.streaming.numRecentProgressUpdates", KEPT_PROGRESS)
         conf.set("spark.sql.shuffle.partitions", str(available_cores()))
-        self._merged = merged
+        self._merged, self._store = merged, store
         self._jobs: list[Job] = []
         self._lock = threading.Lock()
         self._phases: dict[str, float] = {}
@@ -156,7 +157,7 @@ class SparkSystem:
         return {
             "name": "plain Spark, merged by hand" if self._merged else "plain Spark",
             "version": version("pyspark"),
-            "state store": STATE_STORE,
+            "state store": self._store,
         }
 
     def close(self) -> None:
