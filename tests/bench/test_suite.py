@@ -121,12 +121,14 @@ def test_a_loop_of_creates_and_deletes_keeps_its_number() -> None:
 
 @dataclass
 class Order:
-    """What a campaign would run, in its order; no process is started. Runs at some rates fail or are ended."""
+    """What a campaign would run, in its order; no process is started. Runs at some rates fail or are ended, and a
+    system sustains what is below its limit."""
 
     started: list[str] = field(default_factory=list)
     done: list[tuple[int, RunSpec, bool]] = field(default_factory=list)
     failing: set[float] = field(default_factory=lambda: {2.0})
     interrupted: set[float] = field(default_factory=set)
+    limits: dict[str, float] = field(default_factory=dict)
     queue: tuple[QueueSample, ...] = (QueueSample(1.0, 10, 10, 10, 2, 2),)
 
     @contextmanager
@@ -139,7 +141,7 @@ class Order:
         if spec.rate in self.interrupted:
             raise KeyboardInterrupt
         failed = spec.rate in self.failing
-        verdict = Verdict(not failed, "", 0.0, None)
+        verdict = Verdict(not failed and spec.rate <= self.limits.get(spec.system, spec.rate), "", 0.0, None)
         return replace(RUN, spec=spec, errors=("gone",) if failed else (), queue=self.queue, verdict=verdict)
 
 
@@ -203,12 +205,13 @@ def test_windows_of_every_workload_close_in_its_run(name: str) -> None:
 
 
 def test_a_search_goes_on_with_a_fresh_process_where_a_candidate_has_failed(tmp_path: Path, order: Order) -> None:
-    asked = Asked("astream-double", "millstream", seconds=20.0, queries=2)
+    asked = Asked("astream-double", "millstream", seconds=24.0, queries=2)
     bench = Campaign(tmp_path, Console(quiet=True), steps=1)
     order.failing = {4e6}
     found = bench.search(asked, 4e6, most_runs=3)
-    rates = [(system, spec.rate) for system, spec, profiled in order.done if profiled]
+    rates = [(system, spec.rate) for system, spec, _ in order.done if spec.seconds == 24.0]
     assert rates == [(1, 4e6), (2, 1e6), (2, 2e6)]
+    assert not any(profiled for _, _, profiled in order.done), "a rate would be that of a profiled system"
     assert [run.verdict.sustained for run in found.runs] == [False, True, True]
     assert bench.failures == [], "a system that gives up at a rate is a result"
 
@@ -234,6 +237,46 @@ def test_runs_together_share_a_process_until_one_fails(tmp_path: Path, order: Or
         (1, 1.0, warm_up), (1, 1.0, True), (1, 2.0, True), (2, 3.0, warm_up), (2, 3.0, True), (2, 4.0, True)
     ]  # fmt: skip
     assert [run.spec.rate for run in several.runs] == [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_latency_beside_others_of_a_run_that_was_not_sustained_is_missed(
+    tmp_path: Path, order: Order, held: bool
+) -> None:
+    order.limits = {} if held else {"millstream": suite.MODEST / 2}
+    bench = suite._Bench(Campaign(tmp_path, Console(quiet=True), steps=8), suite.Options(tmp_path))
+    SECTIONS["poison"](bench)
+    assert len(bench.claims) == 7
+    assert {claim.held for claim in bench.claims} == {held}
+
+
+@pytest.mark.parametrize("faster", ["spark", "spark-memory"])
+def test_plain_spark_has_the_faster_of_its_state_stores(tmp_path: Path, order: Order, faster: str) -> None:
+    order.limits = {"millstream": 40e6, "spark": 9e6, "spark-memory": 9e6} | {faster: 20e6}
+    bench = suite._Bench(Campaign(tmp_path, Console(quiet=True), steps=8), suite.Options(tmp_path))
+    SECTIONS["single"](bench)
+    first = bench.claims[0]
+    assert first.got is not None
+    assert 40 / 20 / 1.12 <= first.got <= 40 / 20 * 1.12
+    asked = [spec.system for _, spec, _ in order.done if spec.seconds == 24.0]
+    assert asked[-1] == faster, "once more at the end"
+    SECTIONS["queries"](bench)
+    more = {spec.system for _, spec, _ in order.done if len(spec.initial) > 1}
+    assert more == {"millstream", faster}
+
+
+@pytest.mark.parametrize(("rate", "profiled"), [(None, [8e6]), (3e6, [3e6])])
+def test_a_profile_is_of_the_run_at_the_rate(
+    tmp_path: Path, order: Order, monkeypatch: pytest.MonkeyPatch, rate: float | None, profiled: list[float]
+) -> None:
+    """After a search that of a run more, at the rate that was found."""
+    monkeypatch.setattr(single, "start_of", lambda asked: 8e6)
+    monkeypatch.setattr(campaign, "find_profiler", lambda: "py-spy")
+    order.limits = {"millstream": 8e6}
+    found = single.main(single.Options("astream-single", tmp_path, rate=rate, profile=True), Console(quiet=True))
+    runs = load(Path(found["directory"])).runs
+    assert [run.spec.rate for run in runs] == profiled
+    assert [spec.rate for _, spec, wanted in order.done if wanted] == profiled
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""``millstream bench compare`` on the command line."""
+"""``millstream bench compare`` and ``page`` on the command line."""
 
 from __future__ import annotations
 
@@ -56,3 +56,19 @@ def test_what_cannot_be_read_is_an_error(millstream: Millstream, directories: tu
     assert (missing.exit_code, "BAD_FILE" in missing.stderr) == (1, True)
     as_json = millstream("bench", "compare", directories[0], str(tmp_path / "nowhere"), "--json")
     assert json.loads(as_json.stderr)["error"]["code"] == "BAD_FILE"
+
+
+def test_a_page_is_drawn_again(millstream: Millstream, directories: tuple[str, str], tmp_path: Path) -> None:
+    page = tmp_path / "a" / "index.html"
+    shown = millstream("bench", "page", directories[0])
+    assert shown.stdout == f"{page}\n"
+    assert "astream-sc1" in page.read_text(encoding="utf-8")
+    assert list((tmp_path / "a" / "plots").glob("*.svg"))
+    page.unlink()
+    assert json.loads(millstream("bench", "page", directories[0], "--json").stdout) == {"page": str(page)}
+    assert page.exists()
+
+
+def test_a_page_of_nothing_is_an_error(millstream: Millstream, tmp_path: Path) -> None:
+    missing = millstream("bench", "page", str(tmp_path / "nowhere"))
+    assert (missing.exit_code, "BAD_FILE" in missing.stderr) == (1, True)

@@ -50,6 +50,7 @@ def test_the_commands_are_these() -> None:
         "bench compare",
         "bench guard",
         "bench list",
+        "bench page",
         "bench run",
         "bench suite",
         "version",

@@ -102,7 +102,10 @@ class Campaign:
 
     def search(self, asked: Asked, start: float, most_runs: int = MOST_RUNS) -> Search:
         """Find the rate that a system sustains."""
-        with self._progress.step(f"{asked.title}, sustainable rate") as step, closing(_Lease(self)) as lease:
+        with (
+            self._progress.step(f"{asked.title}, sustainable rate") as step,
+            closing(_Lease(self, profiled=False)) as lease,
+        ):
             found = search(asked.title, start, lambda rate: lease.run(asked, rate, step), most_runs)
             best = found.best
             step.result = f"{count(best.spec.rate)} rows/s" if best else f"none; {found.runs[-1].verdict.reason}"
@@ -157,8 +160,10 @@ class Campaign:
 class _Lease:
     """The process of a system, warmed up by its first run; after one that failed, the next has a fresh process."""
 
-    def __init__(self, campaign: Campaign) -> None:
+    def __init__(self, campaign: Campaign, profiled: bool = True) -> None:
         self._campaign = campaign
+        # Not those of a search: a profiler takes time, and the rate that is found would be that of a profiled system.
+        self._profiled = profiled
         self._open = ExitStack()
         self._system: RemoteSystem | None = None
 
@@ -169,7 +174,7 @@ class _Lease:
             self._system = self._open.enter_context(campaign._system(asked))
             result = campaign._warm_up(asked, rate, self._system, step)
         if result is None or not result.errors:
-            result = campaign._run(asked.spec(rate), self._system, step)
+            result = campaign._run(asked.spec(rate), self._system, step, self._profiled)
         if result.errors:
             self.close()
             if not result.queue:

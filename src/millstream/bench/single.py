@@ -39,12 +39,14 @@ class Options:
 
 
 def main(options: Options, console: Console | None = None) -> dict[str, Any]:
-    """Run it on each system in turn; the result says where the report is."""
+    """Run it on each system in turn; the result says where the report is. A profile is that of a run after the search,
+    at the rate that was found."""
     screen = console or Console(stderr=True, highlight=False)
     machine = describe_machine()
     began = datetime.now(UTC)
     directory = options.out / f"{options.workload}-{began:%Y%m%dT%H%M%SZ}"
-    with Campaign(directory, screen, len(options.systems), profile=options.profile).opened() as campaign:
+    steps = len(options.systems) * (2 if options.profile and options.rate is None else 1)
+    with Campaign(directory, screen, steps, profile=options.profile).opened() as campaign:
         for system in options.systems:
             asked = Asked(
                 options.workload,
@@ -56,7 +58,9 @@ def main(options: Options, console: Console | None = None) -> dict[str, Any]:
                 options.cores,
             )
             if options.rate is None:
-                campaign.search(asked, start_of(asked))
+                best = campaign.search(asked, start_of(asked)).best
+                if options.profile and best is not None:
+                    campaign.run(asked, best.spec.rate)
             else:
                 campaign.run(asked, options.rate)
     asked_for = {name: str(value) for name, value in asdict(options).items()} | {"began": began.isoformat()}

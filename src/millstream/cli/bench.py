@@ -91,6 +91,25 @@ def compare(
 
 
 @app.command()
+def page(
+    directory: Annotated[Path, typer.Argument(help="A directory that `suite` or `run` has written.")],
+    as_json: Json = False,
+) -> None:
+    """Draw the page and the plots of a result again, from its JSON.
+
+    \b
+    Examples:
+    millstream bench page bench-results/bench-20261119T230102Z
+    """
+    reporting, storing = (import_module(f"millstream.bench.reporting.{name}") for name in ("page", "storing"))
+    written = str(reporting.write_page(storing.load(directory), directory))
+    if as_json:
+        output.print_json({"page": written})
+    else:
+        output.console().print(written, soft_wrap=True, markup=False)
+
+
+@app.command()
 def suite(
     out: Out = DEFAULT_OUT,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, fewer candidates, not every workload.")] = False,
@@ -136,7 +155,9 @@ def run(
     ] = None,
     cores: Annotated[int | None, typer.Option("--cores", min=1, help="Cores the system may use.")] = None,
     seed: Seed = None,
-    profile: Annotated[bool, typer.Option("--profile", help="Flame graphs of the system's processes.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Flame graphs of the system's processes, of a run at the rate.")
+    ] = False,
     out: Out = DEFAULT_OUT,
     as_json: Json = False,
 ) -> None:
@@ -145,7 +166,7 @@ def run(
     \b
     Examples:
     millstream bench run astream-static --queries 1000
-    millstream bench run gaming-sum --system millstream --system spark --rate 500000
+    millstream bench run gaming-sum --system millstream --system spark --rate 500000 --density 0 --seconds 60
     """
     given = {
         "workload": workload,

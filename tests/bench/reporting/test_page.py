@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.bench.reporting.suites import SQL, deployed, result, sweep
 
+from millstream.bench.campaign import Asked
 from millstream.bench.driving.model import Deployment, Search, Suite
 from millstream.bench.reporting import plots
 from millstream.bench.reporting.markup import VOID
@@ -148,11 +149,11 @@ def test_other_densities_and_cores_have_plots_of_their_own(tmp_path: Path, monke
     assert len(set(shared)) == 1
 
 
-def test_profiles_are_linked_within_the_report_only(tmp_path: Path) -> None:
+def test_profiles_of_the_report_alone_are_shown(tmp_path: Path) -> None:
     run = replace(result(), profiles=("profiles/driver.svg", "javascript:alert(1)", "../../etc/passwd", "/etc/passwd"))
     reader = Reader()
     reader.feed(write_page(Suite("s", {}, {}, runs=(run,)), tmp_path).read_text(encoding="utf-8"))
-    assert [one for one in reader.references if not one.startswith("#")] == ["profiles/driver.svg"]
+    assert [one for one in reader.references if not one.startswith("#")] == ["profiles/driver.svg"] * 2
 
 
 def test_an_empty_suite_has_a_page(tmp_path: Path) -> None:
@@ -175,3 +176,10 @@ def test_requests_that_the_run_ended_on_are_counted(tmp_path: Path) -> None:
     text = " ".join(write_page(Suite("s", {}, {}, runs=(run,)), tmp_path).read_text(encoding="utf-8").split())
     assert "Of 4 requests, before the run ended: never acknowledged 1, never in effect 2." in text
     assert "never acknowledged" not in write_page(sweep(), tmp_path).read_text(encoding="utf-8")
+
+
+def test_a_result_says_how_often_requests_came(tmp_path: Path) -> None:
+    """SC2 has ten each ten seconds; in a short run they come faster."""
+    spec = Asked("astream-sc2-10", "millstream", seconds=24.0).spec(1e6)
+    page = write_page(Suite("s", {}, {}, runs=(replace(result(), spec=spec),)), tmp_path).read_text(encoding="utf-8")
+    assert "4 times, each 4.8 s in 24 s: up to 10 creates and 10 deletes" in page

@@ -110,7 +110,7 @@ def without_spec(path: Path) -> None:
         (lambda suite, run: run.unlink(), "cannot read"),
         (lambda suite, run: suite.write_text("[1, 2]"), "is not a result of this benchmark"),
         (lambda suite, run: broken(suite, format="else"), "is not a result of this benchmark"),
-        (lambda suite, run: broken(suite, version=2), "is of version 2, and this Millstream reads version 1"),
+        (lambda suite, run: broken(suite, version=1), "is of version 1, and this Millstream reads version 2"),
         (lambda suite, run: broken(suite, suite=None), "lacks part of a suite"),
         (lambda suite, run: without_spec(run), "lacks part of a run"),
     ],

@@ -148,6 +148,15 @@ def test_one_row_is_shared_by_the_given_part_of_the_queries() -> None:
                 assert (int(high) - int(low) + 1) / 500 == percent / 100
 
 
+def test_selective_joins_keep_the_given_part_of_each_side() -> None:
+    for percent in (10, 50, 90):
+        for query in queries_of(find(f"ajoin-selective-{percent}"), 20):
+            ranges = re.findall(r"BETWEEN (\d+) AND (\d+)", query.sql)
+            assert len(ranges) == 2
+            assert "GROUP BY" not in query.sql
+            assert {(int(high) - int(low) + 1) / 500 for low, high in ranges} == {percent / 100}
+
+
 def test_complex_queries_join_one_to_five_streams() -> None:
     numbers = [query.sql.count("JOIN") + 1 for query in queries_of(find("astream-complex"))]
     assert set(numbers) == {1, 2, 3, 4, 5}
@@ -222,6 +231,7 @@ CASES: dict[str, tuple[int, dict[str, str]]] = {
     "astream-join-static": (2, {}),
     "astream-complex": (6, {"keys": "100"}),
     "ajoin-similar-25": (2, {}),
+    "ajoin-selective-50": (2, {}),
     "ajoin-shared-50": (2, {}),
 }
 

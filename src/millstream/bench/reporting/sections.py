@@ -6,7 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 from millstream.bench.driving.model import QuerySpec, RunResult, RunSpec, Search
 from millstream.bench.reporting import figures, plots
@@ -209,10 +211,12 @@ def _errors(run: RunResult) -> Markup:
 
 
 def _profiles(run: RunResult) -> Markup:
-    """Links to files of the report's own directory."""
+    """Files of the report's own directory: flame graphs, in which one can click."""
     kept = [name for name in run.profiles if re.fullmatch(r"[\w][\w./ -]*", name) and ".." not in name]
-    links = [join((element("a", name, href=name), " ")) for name in kept]
-    return element("p", "Profiles: ", *links) if links else Markup("")
+    title = f"Profile of {run.spec.system} at {count(run.spec.rate)} rows/s"
+    frames = [element("iframe", src=name, title=title, loading="lazy", class_="profile") for name in kept]
+    links = [element("p", element("a", name, href=name)) for name in kept]
+    return join(folded(title, link, frame) for link, frame in zip(links, frames, strict=True))
 
 
 def _candidates(search: Search, number: int, prefix: str, folder: Path) -> Markup:
@@ -233,9 +237,19 @@ def _candidates(search: Search, number: int, prefix: str, folder: Path) -> Marku
 def _asked(spec: RunSpec) -> Markup:
     """What the workload is: its streams, and a query of it."""
     streams = [(one.name, f"{one.schema}; {_settings(one.generator)}; share {one.share:g}") for one in spec.streams]
+    streams += [("requests", _requests(spec))] if spec.requests else []
     query = _first_query(spec)
     shown = [element("h3", "A query of it"), element("pre", query.sql)] if query else []
     return folded("Streams and queries", facts(streams), *shown)
+
+
+def _requests(spec: RunSpec) -> str:
+    """How often they come in this run, which may be shorter than the script of its workload: then that is squeezed."""
+    gaps = [after.at - before.at for before, after in pairwise(spec.requests)]
+    often = f", each {median(gaps):.1f} s" if gaps else ""
+    creates = max(len(one.create) for one in spec.requests)
+    deletes = max(len(one.delete) for one in spec.requests)
+    return f"{len(spec.requests)} times{often} in {spec.seconds:g} s: up to {creates} creates and {deletes} deletes"
 
 
 def _settings(generator: dict[str, str]) -> str:

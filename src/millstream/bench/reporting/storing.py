@@ -21,7 +21,7 @@ from millstream.server.wire import from_json, to_json
 
 FORMAT = "millstream benchmark"
 # Goes up when older files can no longer be read.
-VERSION = 1
+VERSION = 2
 SUITE = "suite.json"
 RUNS = "runs"
 # Of a run's file name: enough to tell it by, short enough for any file system.

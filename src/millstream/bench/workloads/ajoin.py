@@ -39,6 +39,8 @@ GROUPS = (1, 4, 16)
 # Percent of the rows that a query keeps, and so, on average, of the queries that share a row.
 SHARED = (5, 25, 50, 75)
 SHARED_WAYS = 3
+# Percent of the rows of each side that a pure join keeps.
+SELECTIVE = (10, 50, 90)
 # Percent of the queries that are replaced at once. AJoin groups its queries anew from such a share on, half of them by
 # default; the workload asks what the change costs, whenever a system groups.
 CHANGED = (20, 40, 50, 60, 80)
@@ -72,6 +74,9 @@ def workloads() -> Iterator[Workload]:
         title = f"{SWEPT} aggregated joins of {SHARED_WAYS} streams, {percent} % of the rows shared"
         ask = partial(_sharing, share=percent / 100)
         yield _workload(f"ajoin-shared-{percent}", title, _sources(SHARED_WAYS), ask)
+    for percent in SELECTIVE:
+        title = f"{SWEPT} joins of two streams, half similar, that keep {percent} % of each"
+        yield _workload(f"ajoin-selective-{percent}", title, pairs, partial(_selective, share=percent / 100))
     for percent in CHANGED:
         title = f"{percent} % of {SWEPT} joins of two streams replaced at once"
         script = changing(SWEPT, percent / 100)
@@ -111,12 +116,21 @@ def _of_groups(random: Random, groups: int) -> Question:
     return Join(short_window(random), legs_of(["", ""]), on, pair(f"s1.{left}", "a6")).question
 
 
+def _selective(random: Random, share: float) -> Question:
+    join = similar_ajoin(random, SIMILARITY)
+    legs = tuple(replace(leg, condition=_range(random, ATTRIBUTES, share)) for leg in join.legs)
+    return replace(join, legs=legs).question
+
+
+def _range(random: Random, attributes: tuple[str, ...], share: float) -> str:
+    """A condition that keeps a share of the rows."""
+    width = round(share * AJOIN_MAX)
+    first = random.randint(0, AJOIN_MAX - width)
+    return f"{random.choice(attributes)} BETWEEN {first} AND {first + width - 1}"
+
+
 def _sharing(random: Random, share: float) -> Question:
     """All joins are by the first attribute; each keeps a range of another one."""
-    width = round(share * AJOIN_MAX)
-    legs = []
-    for source in SOURCES[:SHARED_WAYS]:
-        first = random.randint(0, AJOIN_MAX - width)
-        legs.append(Leg(source, source, f"{random.choice(ATTRIBUTES[1:])} BETWEEN {first} AND {first + width - 1}"))
+    legs = [Leg(source, source, _range(random, ATTRIBUTES[1:], share)) for source in SOURCES[:SHARED_WAYS]]
     on = tuple(f"s1.a1 = s{n}.a1" for n in range(2, SHARED_WAYS + 1))
     return counted(short_window(random), tuple(legs), on, "s1.a1", "a6").question
