@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests.bench.reporting.suites import SQL, deployed, result, sweep
+from tests.bench.reporting.suites import SQL, deployed, queries, result, sweep
 
 from millstream.bench.campaign import Asked
 from millstream.bench.driving.model import Deployment, Search, Suite
@@ -147,6 +147,25 @@ def test_other_densities_and_cores_have_plots_of_their_own(tmp_path: Path, monke
     assert (tmp_path / "plots" / "astream-sc1-cores.svg").exists()
     assert len(shared) > 1
     assert len(set(shared)) == 1
+
+
+def test_a_number_of_queries_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several searches the highest sustained rate, and no run under overload."""
+    shown: dict[str, list[tuple[int, float]]] = {"throughput": [], "sharing": []}
+    for name, drawn in shown.items():
+        monkeypatch.setattr(
+            plots,
+            name,
+            lambda runs, path, drawn=drawn: drawn.extend((len(run.spec.initial), run.spec.rate) for run in runs),
+        )
+    phases = {"read": 1.0, "classes": 1.0}
+    searches = [
+        Search("t", (result(rate=rate, initial=queries(number), phases=phases),))
+        for number, rate in ((1, 900.0), (5, 700.0), (1, 800.0), (5, 750.0))
+    ]
+    overload = result(rate=9000.0, sustained=False, initial=queries(5), phases=phases)
+    write_page(Suite("s", {}, {}, tuple(searches), (overload,)), tmp_path)
+    assert shown == {"throughput": [(1, 900.0), (5, 750.0)], "sharing": [(1, 900.0), (5, 750.0)]}
 
 
 def test_profiles_of_the_report_alone_are_shown(tmp_path: Path) -> None:
