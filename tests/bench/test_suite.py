@@ -195,13 +195,13 @@ def test_a_warm_up_has_the_requests_of_its_workload_but_nobody_who_disturbs(
 @pytest.mark.parametrize("name", [name for name in WORKLOADS if not name.startswith("poison-")])
 def test_windows_of_every_workload_close_in_its_run(name: str) -> None:
     """Those of the longest window of it, long before the end."""
-    cell, rate = modest(Asked(name, "millstream", seconds=24.0))
+    cell, rate = modest(Asked(name, "millstream", seconds=16.0))
     spec = cell.spec(rate)
     queries = [*spec.initial, *(query for request in spec.requests for query in request.create)]
     longest = max(queries, key=lambda query: query.length + query.slide)
     pace = pace_of(spec)
-    assert not longest.slide or windows_due(replace(spec, initial=(longest,), requests=()), pace, 14.0) > 0
-    assert 10_000 <= spec.density <= 1_000_000
+    assert not longest.slide or windows_due(replace(spec, initial=(longest,), requests=()), pace, 6.0) > 0
+    assert 4_000 <= spec.density <= 1_000_000
 
 
 def test_a_search_goes_on_with_a_fresh_process_where_a_candidate_has_failed(tmp_path: Path, order: Order) -> None:

@@ -72,8 +72,10 @@ MERGEABLE, ROWS_OF_JOINS = ("gaming-sum", "gaming-many"), ("gaming-join", "ajoin
 # Candidates of a search, and of one whose rate no figure asks for: there systems lie far apart, and each rate is shown
 # with its bracket.
 MOST_CANDIDATES, FEW_CANDIDATES = 5, 3
-# How often the windows of a workload close in its run, at the least.
-CLOSINGS = 2
+# A run of each workload shows what happens, and is shorter than those that a figure rests on. How often its windows close
+# in it, at the least.
+SHORTER = 2 / 3
+CLOSINGS = 3
 # The first micro-batches of more jobs of plain Spark's than so many take as long as a whole run; theirs are longer.
 FEW_JOBS, LONGER = 5, 3
 # Rows a second of runs that show what happens, not how much is possible: of good queries beside bad ones, and of all
@@ -313,15 +315,15 @@ def _beside(bench: _Bench) -> None:
 def _workloads(bench: _Bench) -> None:
     """Every workload of the catalogue, once, at a rate that two cores bear: what happens, not how much is possible."""
     names = [name for name in WORKLOADS if not name.startswith("poison-")]
-    bench.campaign.run_together(modest(bench.asked(name)) for name in names)
+    bench.campaign.run_together(modest(bench.asked(name, seconds=bench.seconds * SHORTER)) for name in names)
 
 
 def modest(asked: Asked) -> tuple[Asked, float]:
     """The cell with a rate, and so few rows for each second of event time that its longest windows close.
 
-    >>> cell, rate = modest(Asked("gaming-large", "millstream", seconds=24.0))
+    >>> cell, rate = modest(Asked("gaming-large", "millstream", seconds=16.0))
     >>> rate, cell.density
-    (1000000.0, 100000)
+    (1000000.0, 44444)
     """
     spec = asked.spec(1.0)
     rate = MODEST_ALL / len(spec.streams)

@@ -127,7 +127,7 @@ def suite(
 ) -> None:
     """Every workload and every figure, beside plain Spark and Flink, as a directory with a page and plots.
 
-    The driver keeps its rate whatever a system does, and sees it from outside. The whole takes four to five hours
+    The driver keeps its rate whatever a system does, and sees it from outside. The whole takes about four hours
     on two quiet cores.
 
     \b
