@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -237,6 +239,17 @@ def test_runs_together_share_a_process_until_one_fails(tmp_path: Path, order: Or
         (1, 1.0, warm_up), (1, 1.0, True), (1, 2.0, True), (2, 3.0, warm_up), (2, 3.0, True), (2, 4.0, True)
     ]  # fmt: skip
     assert [run.spec.rate for run in several.runs] == [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(("free", "told"), [(39, True), (41, False)])
+def test_a_disk_that_may_be_too_small_is_said_before_the_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, told: bool
+) -> None:
+    monkeypatch.setattr(campaign.shutil, "disk_usage", lambda path: SimpleNamespace(free=free * 10**9))
+    screen = Console(file=StringIO(), width=200)
+    with Campaign(tmp_path, screen, steps=1).opened():
+        assert isinstance(screen.file, StringIO)
+        assert ("39 GB are free" in screen.file.getvalue()) is told
 
 
 @pytest.mark.parametrize("held", [True, False])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from millstream.bench.driving.feeding import Store
+from millstream.bench.driving.feeding import MOST_KEPT, Store
 from millstream.bench.driving.model import RunResult, RunSpec, Search
 from millstream.bench.driving.profiling import find_profiler
 from millstream.bench.driving.run import run
@@ -28,6 +28,8 @@ DEFAULT_SECONDS = 20.0
 # Java compiles Spark's code for minutes, with a whole core at first: by then it takes a fifth of one.
 WARM_UP_SECONDS = 20.0
 WARM_UP_RATE = 1e6
+# Bytes of rows that one run at the highest rates adds to those that are kept.
+MOST_MADE = 16 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,10 @@ class Campaign:
     def opened(self) -> Iterator[Campaign]:
         """Beside the results, not in a directory that may be memory: durability is part of what is measured."""
         self.out.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self.out).free
+        if free < MOST_KEPT + MOST_MADE:
+            needed = (MOST_KEPT + MOST_MADE) / 1e9
+            self.screen.print(f"{free / 1e9:.0f} GB are free in {self.out}: rows of high rates take up to {needed:.0f}")
         self._workspace = Path(tempfile.mkdtemp(prefix="work-", dir=self.out)).absolute()
         self._store = Store(self._workspace / "rows")
         try:

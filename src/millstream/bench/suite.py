@@ -72,8 +72,8 @@ MERGEABLE, ROWS_OF_JOINS = ("gaming-sum", "gaming-many"), ("gaming-join", "ajoin
 # Candidates of a search, and of one whose rate no figure asks for: there systems lie far apart, and each rate is shown
 # with its bracket.
 MOST_CANDIDATES, FEW_CANDIDATES = 5, 3
-# A run of each workload shows what happens, and is shorter than those that a figure rests on. How often its windows close
-# in it, at the least.
+# A run of each workload shows what happens, and is shorter than those that a figure rests on. How often its windows
+# close in it, at the least.
 SHORTER = 2 / 3
 CLOSINGS = 3
 # The first micro-batches of more jobs of plain Spark's than so many take as long as a whole run; theirs are longer.
