@@ -226,8 +226,30 @@ def test_windows_that_were_over_long_before_the_end_must_have_been_answered(
     assert not verdict.sustained
     told = f"not sustained: no answer, though {due} windows" if due else "not known to be sustained: no window was over"
     assert verdict.reason.startswith(told)
-    answered = [Latency(float(at), 1.0, 0.5, 1) for at in range(5, 20)]
+    answered = [Latency(float(at), 1.0, 0.5, 1) for at in range(5, int(seconds))]
     assert judge(asked, pace_of(asked), samples(1.0, seconds), answered, ()).sustained
+
+
+@pytest.mark.parametrize(
+    ("answered", "sustained"),
+    [
+        # Windows end each two seconds; their latency, as far as there are answers.
+        ([1.0] * 9, True),
+        ([1.0] * 8, True),
+        ([1.0, 3.0, 5.0], False),
+        ([5.0], False),
+        ([1.0, 1.0, 1.0, 1.0], False),
+    ],
+)
+def test_windows_that_wait_when_the_run_ends_count(answered: list[float], sustained: bool) -> None:
+    """The queue is flat, but fires fall behind: what has no answer yet is the slowest."""
+    initial = (QuerySpec("q", "", 4 * MICROS, 4 * MICROS),)
+    asked = replace(spec(seconds=20.0), initial=initial, density=500)
+    ends = [2.0 * number for number in range(1, len(answered) + 1)]
+    found = [Latency(end + event, event, 0.5, 1) for end, event in zip(ends, answered, strict=True)]
+    verdict = judge(asked, pace_of(asked), samples(1.0), found, ())
+    assert verdict.sustained is sustained, verdict.reason
+    assert sustained or "latency grows by" in verdict.reason
 
 
 def test_queries_without_windows_need_no_answers() -> None:

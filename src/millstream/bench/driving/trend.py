@@ -4,10 +4,11 @@ large part of the run."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 
-from millstream.bench.driving.model import WARM_UP, Latency, QueueSample, RunSpec, Verdict
+from millstream.bench.driving.model import WARM_UP, Latency, QuerySpec, QueueSample, RunSpec, Verdict
 from millstream.bench.driving.pace import Pace
 
 # A system that falls behind by more than this share of the time, beyond what could be noise, does not keep the rate.
@@ -15,6 +16,8 @@ MOST_SLOPE = 0.03
 # However flat, a run whose newest row is so many seconds behind at its end, and so large a share of the run, has been
 # cut too short to call it sustained. What was due before that must have been answered.
 MOST_LAG, MOST_LAG_SHARE = 10.0, 0.25
+# Microseconds of event time.
+ROUNDING = 1000
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
@@ -57,6 +60,9 @@ def judge(
     lags = [(sample.at, sample.at - pace.moment(sample.taken)) for sample in settled]
     lag = slope(lags)
     events = [(one.at, one.event) for one in latencies if one.at >= WARM_UP * spec.seconds]
+    # Left out, the slowest would make the latency of the others look flat.
+    usual = median(event for _, event in events) if events else 0.0
+    events += [(spec.seconds, wait) for wait in waits(spec, pace, latencies) if wait > usual]
     late = slope(events)
     teeth = len({sample.taken for sample in settled})
     # Twice the bound at most, or large batches would hide that a system falls behind.
@@ -77,12 +83,30 @@ def _have_windows(spec: RunSpec) -> bool:
     return bool(asked) and all(query.slide for query in asked)
 
 
+def waits(spec: RunSpec, pace: Pace, latencies: Sequence[Latency]) -> list[float]:
+    """How long windows that are over after the last one answered have waited when the run ends; none without answers.
+
+    It is the last of all queries: one that falls behind beside others who do not is not seen.
+    """
+    if not latencies:
+        return []
+    answered = max(one.at - one.event for one in latencies)
+    # A rounding error must not bring back the window that was answered.
+    after, upto = pace.event_time(answered) + ROUNDING, pace.event_time(spec.seconds)
+    ends = {end for query in _asked(spec) for end in query.ends(after, upto)}
+    return [spec.seconds - pace.moment_of(end) for end in ends]
+
+
 def windows_due(spec: RunSpec, pace: Pace, until: float) -> int:
     """Windows of the initial queries, but for those who disturb the others, that are over by a moment of the run."""
-    gone = {id for request in spec.requests for id in request.delete}
-    asked = [query for query in spec.initial if query.watched and query.slide and query.id not in gone]
     passed = pace.event_time(until) - pace.event_time(0.0)
-    return sum(max(0, (passed - query.length) // query.slide + 1) for query in asked)
+    return sum(max(0, (passed - query.length) // query.slide + 1) for query in _asked(spec))
+
+
+def _asked(spec: RunSpec) -> list[QuerySpec]:
+    """The initial queries with windows that stay, but for those who disturb the others."""
+    gone = {id for request in spec.requests for id in request.delete}
+    return [query for query in spec.initial if query.watched and query.slide and query.id not in gone]
 
 
 def _verdict(
