@@ -2,7 +2,7 @@
 
 Tuned as a good Spark engineer would: as many shuffle partitions as cores, no adaptive planning, the fast checkpoint
 files of the engine's own session, append mode so that each window is written once. State is in RocksDB with a
-changelog, or in Java's memory, Spark's default: the suite takes the faster.
+changelog, or in Java's memory, Spark's default: figures are held against the faster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from millstream.bench.driving.model import Emission, Pull, QuerySpec
 from millstream.bench.plain_run import STORE_SETTINGS
@@ -26,9 +25,6 @@ from millstream.bench.systems.system import Queue, Seen
 from millstream.config import available_cores
 from millstream.errors import EngineError
 from millstream.runtime.session import build_session
-
-if TYPE_CHECKING:
-    pass
 
 # Reports that Spark keeps of each query. It is asked four times a second, and the shortest batches take a tenth of one:
 # room for two seconds in which nobody comes to ask.
